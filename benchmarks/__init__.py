@@ -1,0 +1,1 @@
+"""Experiments that measure the methods against their baselines, and the code against its peers."""

@@ -1,0 +1,13 @@
+"""Callbacks that watch or steer a run from outside; a name is imported when it is first used."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "ema": ["EMAWeights"],
+        "exact_resume": ["ExactResume"],
+        "progress": ["RunProgressBar"],
+        "run_loggers": ["RunCSVLogger", "RunTensorBoardLogger"],
+    },
+)

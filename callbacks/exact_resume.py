@@ -1,0 +1,189 @@
+"""Continue a killed run as if it had never stopped."""
+
+import os
+import random
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from lightning import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+from torch import Tensor
+
+RNGState = dict[str, Any]
+
+ANSWERED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+RANKS_AGREE_EVERY = 10
+
+
+class ExactResume(Checkpoint):
+    """Write ``last.ckpt`` and ``previous.ckpt`` at moments from which a restart is exact, and restore all random states.
+
+    Lightning's checkpoint holds parameters, optimisers, loops, callbacks and the loaders' positions. This callback adds the
+    random number generators of every rank, and saves only where nothing is under way: after a training step that neither ends
+    the epoch nor is followed by validation, and after an epoch. Together with loaders whose order depends on (seed, epoch) alone,
+    the continued run equals the uninterrupted one bit for bit on a CPU.
+
+    Ctrl-C and SIGTERM are answered between two steps: the checkpoint is written and the run ends. A second Ctrl-C ends it at
+    once. SLURM's SIGUSR1 is handed on to Lightning's requeueing, also between two steps. With several ranks they agree on the
+    signal every ``RANKS_AGREE_EVERY`` steps.
+
+    Args:
+        every_n_steps: optimiser steps between two checkpoints.
+        dirpath: folder of the checkpoints; default ``<trainer.default_root_dir>/checkpoints``.
+    """
+
+    def __init__(self, every_n_steps: int = 100, dirpath: str | None = None) -> None:
+        if every_n_steps < 1:
+            raise ValueError(f"ExactResume needs every_n_steps >= 1, got {every_n_steps}")
+        self.every_n_steps = every_n_steps
+        self.dirpath = dirpath
+        self._saved_at_step = 0
+        self._rng_states_to_restore: list[RNGState] | None = None
+        self._signal = 0
+        self._asked_since_agreement = 0
+        self._logged_steps = 0
+        self._replaced_handlers: dict[int, Any] = {}
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._saved_at_step = trainer.global_step
+        self._signal = 0
+        self._replaced_handlers = {number: signal.signal(number, self._remember) for number in ANSWERED_SIGNALS}
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if self._rng_states_to_restore is not None:
+            states, self._rng_states_to_restore = self._rng_states_to_restore, None
+            if len(states) == trainer.world_size:
+                set_rng_state(states[trainer.global_rank])
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self._nothing_follows(trainer):
+            stop = self._agreed_signal(trainer)
+            if stop or trainer.global_step - self._saved_at_step >= self.every_n_steps:
+                # Lightning logs this step only after this hook; logged now, the step is on disk before the checkpoint that ends it.
+                trainer._logger_connector.update_train_step_metrics()
+                self._save(trainer, logged_steps=trainer.fit_loop.epoch_loop._batches_that_stepped + 1)
+            self._answer(stop)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        stop = self._agreed_signal(trainer)
+        last_epoch = trainer.max_epochs not in (None, -1) and trainer.current_epoch + 1 >= trainer.max_epochs
+        last_step = trainer.max_steps not in (None, -1) and trainer.global_step >= trainer.max_steps
+        due = trainer.global_step - self._saved_at_step >= self.every_n_steps
+        if stop or due or last_epoch or last_step or trainer.should_stop:
+            self._save(trainer, logged_steps=trainer.fit_loop.epoch_loop._batches_that_stepped)
+        self._answer(stop)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._restore_handlers()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._restore_handlers()
+
+    def state_dict(self) -> dict[str, int]:
+        """Return how many steps had been logged: loggers drop what a killed run logged after them."""
+        return {"logged_steps": self._logged_steps}
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        states: list[Any] = [rng_state()]
+        if trainer.world_size > 1 and dist.is_initialized():
+            states = [None] * trainer.world_size
+            dist.all_gather_object(states, rng_state())
+        checkpoint["rng_states"] = states
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        self._rng_states_to_restore = checkpoint.get("rng_states")
+
+    def _nothing_follows(self, trainer: Trainer) -> bool:
+        epoch_loop = trainer.fit_loop.epoch_loop
+        validation_follows = epoch_loop._should_check_val_fx(trainer.fit_loop._data_fetcher)
+        return not (validation_follows or epoch_loop._is_training_done or epoch_loop._should_accumulate())
+
+    def _save(self, trainer: Trainer, logged_steps: int) -> None:
+        self._saved_at_step, self._logged_steps = trainer.global_step, logged_steps
+        for logger in trainer.loggers:
+            logger.save()
+        folder = Path(self.dirpath or Path(trainer.default_root_dir) / "checkpoints")
+        last = folder / "last.ckpt"
+        if trainer.is_global_zero and last.exists():
+            os.replace(last, folder / "previous.ckpt")
+        trainer.save_checkpoint(last)
+
+    def _agreed_signal(self, trainer: Trainer) -> int:
+        if trainer.world_size == 1:
+            return self._signal
+        self._asked_since_agreement += 1
+        if self._asked_since_agreement < RANKS_AGREE_EVERY:
+            return 0
+        self._asked_since_agreement = 0
+        strongest = torch.tensor(self._signal, device=trainer.strategy.root_device)
+        dist.all_reduce(strongest, op=dist.ReduceOp.MAX)
+        return int(strongest)
+
+    def _answer(self, stop: int) -> None:
+        if not stop:
+            return
+        self._signal = 0
+        if stop == signal.SIGINT:
+            raise KeyboardInterrupt
+        if stop == signal.SIGTERM:
+            raise SIGTERMException
+        requeue = self._replaced_handlers[stop]
+        if callable(requeue):
+            requeue(stop, None)
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT == self._signal:
+            raise KeyboardInterrupt
+        self._signal = number
+
+    def _restore_handlers(self) -> None:
+        for number, handler in self._replaced_handlers.items():
+            signal.signal(number, handler)
+        self._replaced_handlers = {}
+
+
+def rng_state() -> RNGState:
+    """Return the state of the generators of Python, NumPy, torch and this process's GPU, as numbers and tensors."""
+    version, internal, gauss = random.getstate()
+    numpy_state: Mapping[str, Any] = np.random.get_state(legacy=False)  # type: ignore[assignment]
+    state: RNGState = {
+        "python": [version, list(internal), gauss],
+        "numpy": {
+            "key": torch.from_numpy(numpy_state["state"]["key"].astype(np.int64)),
+            "pos": int(numpy_state["state"]["pos"]),
+            "has_gauss": int(numpy_state["has_gauss"]),
+            "gauss": float(numpy_state["gauss"]),
+        },
+        "torch": torch.get_rng_state(),
+    }
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def set_rng_state(state: RNGState) -> None:
+    """Set what ``rng_state`` returned."""
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    numpy_state = state["numpy"]
+    key: Tensor = numpy_state["key"]
+    np.random.set_state(
+        {
+            "bit_generator": "MT19937",
+            "state": {"key": key.numpy().astype(np.uint32), "pos": numpy_state["pos"]},
+            "has_gauss": numpy_state["has_gauss"],
+            "gauss": numpy_state["gauss"],
+        }
+    )
+    torch.set_rng_state(state["torch"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])

@@ -1,0 +1,11 @@
+"""Data modules; a name is imported when it is first used."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "base": ["LeydenDataModule"],
+        "sudoku": ["SudokuDataModule"],
+    },
+)

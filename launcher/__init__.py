@@ -1,0 +1,1 @@
+"""The common trainer behind ``train.py``."""

@@ -1,0 +1,39 @@
+"""Keep third-party advertising and harmless warnings off the terminal; a real warning still shows."""
+
+import logging
+import os
+import warnings
+
+HARMLESS = (
+    "LightningCLI's args parameter is intended to run",
+    r"The '\w+' does not have many workers",
+    r"The number of training batches \(\d+\) is smaller than the logging interval",
+    "Checkpoint directory .* exists and is not empty",
+    "`isinstance\\(treespec, LeafSpec\\)` is deprecated",
+    "You're using the WeightAveraging callback, but loading a checkpoint outside",
+    "Attribute 'task' is an instance of `nn.Module` and is already saved",
+    "Precision bf16-mixed is not supported by the model summary",
+    "The `srun` command is available on your system but is not used",
+    "isinstance.*LeafSpec",
+)
+
+ADVERTISING = ("💡 Tip", "GPU available: False", "Restoring states from the checkpoint", "TPU available", "HPU available", "LOCAL_RANK: ", "You are using a CUDA device", "litlogger")
+
+
+class _NoAdvertising(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not any(text in record.getMessage() for text in ADVERTISING)
+
+
+def quiet() -> None:
+    """Install the filters; call it before Lightning is imported."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    for message in HARMLESS:
+        warnings.filterwarnings("ignore", message=f".*{message}")
+    for name in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.rank_zero", "lightning.fabric", "lightning.pytorch"):
+        logging.getLogger(name).addFilter(_NoAdvertising())
+    warnings.formatwarning = _short_format
+
+
+def _short_format(message: Warning | str, category: type[Warning], *_: object, **__: object) -> str:
+    return f"warning: {message}\n"

@@ -1,0 +1,62 @@
+"""The table at the end of a run: its test metrics beside the last known ones of its baselines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from launcher.listing import experiments
+from launcher.paths import PROJECT
+from launcher.run_folder import RunFolder, runs
+
+MAX_COLUMNS = 6
+
+
+def result_table(folder: RunFolder, root: Path) -> str:
+    """Return the table of a finished run.
+
+    The baselines of ``method/task`` are the experiments ``method/task_…``. For each the newest finished run under ``root`` counts;
+    where there is none, the published mean and standard deviation over seeds of ``docs/results``.
+    """
+    metrics = folder.summary()["metrics"]
+    columns = [key for key in metrics if key.startswith("test/")][:MAX_COLUMNS] or list(metrics)[:MAX_COLUMNS]
+    rows = [[f"{folder.name} (this run)", *(f"{metrics[key]:.4g}" for key in columns)]]
+    method = folder.name.split("/")[0]
+    for name in (f"{method}/{path.stem}" for path in experiments() if path.parent.name == method):
+        if name.startswith(f"{folder.name}_"):
+            known = _last_run(root, name, columns) or _published(name, columns)
+            if known:
+                rows.append(known)
+    return _aligned([["", *columns], *rows])
+
+
+def _last_run(root: Path, name: str, columns: list[str]) -> list[str] | None:
+    for other in runs(root, name):
+        if other.finished and any(key in other.summary()["metrics"] for key in columns):
+            known = other.summary()["metrics"]
+            return [f"{name} (run {other.path.name})", *(f"{known[key]:.4g}" if key in known else "-" for key in columns)]
+    return None
+
+
+def _published(name: str, columns: list[str]) -> list[str] | None:
+    method, task = name.split("/")
+    path = PROJECT / "docs" / "results" / f"{method}.json"
+    if not path.exists():
+        return None
+    records: list[dict[str, Any]] = [r for r in json.loads(path.read_text())["records"] if r.get("config", r["variant"]) == task]
+    cells = [_mean_and_spread([r["value"] for r in records if r["metric"] == key]) for key in columns]
+    return [f"{name} (published)", *cells] if any(cell != "-" for cell in cells) else None
+
+
+def _mean_and_spread(values: list[float]) -> str:
+    if not values:
+        return "-"
+    return f"{fmean(values):.4g}" + (f" ± {stdev(values):.2g}" if len(values) > 1 else "")
+
+
+def _aligned(rows: list[list[str]]) -> str:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))) for row in rows]
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])

@@ -1,0 +1,223 @@
+"""One run: decide on the folder, build, train, test, and leave a summary."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+import time
+from argparse import ArgumentError
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning import Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint, Timer
+from lightning.pytorch.trainer.states import TrainerStatus
+from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
+from lightning.pytorch.utilities.model_helpers import is_overridden
+from lightning.pytorch.utilities.rank_zero import rank_zero_only, rank_zero_warn
+
+from launcher import errors, provenance, run_folder
+from launcher.arguments import Arguments, written_trainer_keys
+from launcher.checkpoint_io import readable_checkpoint
+from launcher.cli import LeydenCLI
+from launcher.errors import UserError
+from launcher.rendezvous import decide_on_rank_zero
+from launcher.report import result_table
+from launcher.run_folder import RunFolder
+
+MISTAKES = (ValueError, TypeError, OSError, ImportError, MisconfigurationException, FloatingPointError)
+
+
+class Run:
+    """What one command does.
+
+    Args:
+        typed: the parsed command line.
+        argv: the command line as typed.
+    """
+
+    def __init__(self, typed: Arguments, argv: list[str]) -> None:
+        self.typed = typed
+        self.command = shlex.join(["python", "train.py", *argv])
+        self.begin = time.monotonic()
+
+    def execute(self) -> int:
+        """Run the command and return the exit status."""
+        if self.typed.run_name is None:
+            raise UserError("model: nothing chosen; give an experiment with --config, `python train.py --list` shows them")
+        decision = decide_on_rank_zero(self._decide)
+        self.folder = RunFolder(Path(decision["folder"]), self.typed.run_name)
+        self.continued: bool = decision["continued"]
+        self.checkpoint: str | None = decision["checkpoint"] or self.typed.ckpt_path
+        self.trainer: Trainer | None = None
+        try:
+            with self._mistakes_in_one_line():
+                return self._run(self._build(decision["resume_step"]))
+        except Exception:
+            if rank_zero_only.rank == 0 and not self.continued and not self._training_has_begun():
+                self.folder.discard()
+            raise
+
+    def _decide(self) -> dict[str, Any]:
+        root, name = self.typed.run_root, self.typed.run_name
+        assert name is not None
+        restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+        if self.typed.resume or restarted:
+            folder = run_folder.newest_unfinished(root, name)
+        elif (requeued := run_folder.requeued(root, name)) is not None:
+            folder = requeued
+        else:
+            folder = RunFolder.create(root, name, self.typed.subcommand or "fit")
+            return {"folder": str(folder.path.resolve()), "continued": False, "checkpoint": None, "resume_step": None}
+        path, step = _newest_readable(folder)
+        return {"folder": str(folder.path.resolve()), "continued": True, "checkpoint": path, "resume_step": step}
+
+    def _build(self, resume_step: int | None) -> LeydenCLI:
+        typed = self.typed
+        if self.continued:
+            typed.configs = [self.folder.config, *typed.configs[1:]]
+        cli = LeydenCLI(
+            typed.for_lightning(),
+            self.folder.path,
+            run_id=self.folder.identity["id"],
+            run_name=self.folder.name,
+            resume_step=resume_step,
+            written=written_trainer_keys(typed.configs, typed.rest),
+        )
+        self.trainer = cli.trainer
+        if rank_zero_only.rank == 0 and not self.continued:
+            cli.config.run.root, cli.config.run.name = str(typed.run_root), typed.run_name
+            cli.save_config(self.folder.config)
+        return cli
+
+    def _run(self, cli: LeydenCLI) -> int:
+        subcommand = self.typed.subcommand or "fit"
+        trainer, passed = cli.trainer, {"model": cli.model, "datamodule": cli.datamodule, "weights_only": True}
+        try:
+            if subcommand == "predict":
+                predictions = trainer.predict(**passed, ckpt_path=self.checkpoint)
+                torch.save(predictions, self.folder.path / "predictions.pt")
+                self._finish(cli, {})
+                return 0
+            metrics: dict[str, float] = {}
+            if subcommand == "fit":
+                metrics |= self._fit(cli)
+                if self.typed.subcommand is None and _has_test(cli):
+                    metrics |= _single(trainer.test(**passed, ckpt_path=self._best(trainer), verbose=False))
+            else:
+                verb = getattr(trainer, subcommand)
+                metrics |= _single(verb(**passed, ckpt_path=self.checkpoint, verbose=False))
+        except SystemExit as stop:
+            if trainer.state.status != TrainerStatus.INTERRUPTED:
+                raise
+            return self._interrupted(stop)
+        self._finish(cli, metrics)
+        return 0
+
+    def _fit(self, cli: LeydenCLI) -> dict[str, float]:
+        trainer = cli.trainer
+        if trainer.max_steps == 0 or trainer.max_epochs == 0:
+            return {}
+        trainer.fit(cli.model, datamodule=cli.datamodule, ckpt_path=self.checkpoint, weights_only=True)
+        return {key: float(value) for key, value in trainer.callback_metrics.items() if key.startswith("val/")}
+
+    def _best(self, trainer: Trainer) -> str | None:
+        checkpoint = trainer.checkpoint_callback
+        if isinstance(checkpoint, ModelCheckpoint) and checkpoint.best_model_path:
+            return checkpoint.best_model_path
+        if trainer.max_steps != 0 and trainer.max_epochs != 0:
+            rank_zero_warn("no validation chose a best checkpoint: the test uses the last weights")
+        return None
+
+    def _finish(self, cli: LeydenCLI, metrics: dict[str, float]) -> None:
+        trainer = cli.trainer
+        if not trainer.is_global_zero:
+            return
+        timer = next((c for c in trainer.callbacks if isinstance(c, Timer)), None)  # type: ignore[attr-defined]
+        checkpoint = trainer.checkpoint_callback
+        summary = {
+            "name": self.folder.name,
+            "status": "finished",
+            "seed": cli.config.seed_everything,
+            "metrics": metrics,
+            "steps": trainer.global_step,
+            "epochs": trainer.current_epoch,
+            "train_seconds": round(timer.time_elapsed("train"), 2) if timer else 0.0,
+            "wall_seconds": round(time.monotonic() - self.begin, 2),
+            "parameters": sum(p.numel() for p in cli.model.parameters() if p.requires_grad),
+            "best_checkpoint": getattr(checkpoint, "best_model_path", "") or None,
+            "versions": provenance.versions(),
+            "git_revision": provenance.git_revision(),
+            "command": self.command,
+        }
+        self.folder.write_summary(summary)
+        if metrics:
+            print(result_table(self.folder, self.typed.run_root))
+        print(_where_to_look(self.folder))
+
+    def _interrupted(self, stop: SystemExit) -> int:
+        term = isinstance(stop, SIGTERMException)
+        if rank_zero_only.rank == 0:
+            hint = f"continue with: {self.command}{'' if self.typed.resume else ' --resume'}"
+            kept = self.folder.checkpoints()
+            print(f"\nstopped by {'SIGTERM' if term else 'Ctrl-C'}; {hint if kept else 'no checkpoint was written yet'}", file=sys.stderr)
+        return 128 + (signal.SIGTERM if term else signal.SIGINT)
+
+    @contextmanager
+    def _mistakes_in_one_line(self) -> Iterator[None]:
+        """Turn what a user can mend into a ``UserError``; a failure of running training keeps its traceback."""
+        try:
+            yield
+        except ArgumentError as error:
+            raise self._mistake(errors.parser_message(str(error)), error) from error
+        except Exception as error:
+            if isinstance(error, UserError):
+                raise
+            if message := errors.checkpoint_message(self.checkpoint, error):
+                raise self._mistake(message, error) from error
+            if isinstance(error, FloatingPointError) or (isinstance(error, MISTAKES) and not self._training_has_begun()):
+                text = errors.missing_package(error) if isinstance(error, ImportError) else " ".join(str(error).split())
+                raise self._mistake(text, error) from error
+            raise
+
+    def _training_has_begun(self) -> bool:
+        return self.trainer is not None and self.trainer.fit_loop.epoch_loop.batch_progress.total.ready > 0
+
+    def _mistake(self, text: str, error: Exception) -> UserError:
+        if self.typed.debug:
+            raise error
+        return UserError(text)
+
+
+def _newest_readable(folder: RunFolder) -> tuple[str | None, int]:
+    for path in folder.checkpoints():
+        checkpoint = readable_checkpoint(path)
+        if checkpoint is not None:
+            return str(path.resolve()), checkpoint["callbacks"]["ExactResume"]["logged_steps"]
+        print(f"warning: {path} is torn and is passed over", file=sys.stderr)
+    print(f"{folder.path} holds no checkpoint yet: it begins again", file=sys.stderr)
+    return None, 0
+
+
+def _has_test(cli: LeydenCLI) -> bool:
+    offered = is_overridden("test_dataloader", cli.datamodule) and is_overridden("test_step", cli.model)
+    return offered and getattr(cli.datamodule, "test_set", True) is not None
+
+
+def _single(results: Any) -> dict[str, float]:
+    return {key: value for result in results or [] for key, value in result.items()}
+
+
+def _where_to_look(folder: RunFolder) -> str:
+    path = os.path.relpath(folder.path)
+    figures = sorted((folder.path / "figures").glob("*.png"))
+    lines = [f"run folder   {path}"]
+    if figures:
+        lines.append(f"figures      {path}/figures ({len(figures)})")
+    lines.append(f"dashboard    tensorboard --logdir {Path(path).parents[2]}")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Sheaf-ADMM: learned multi-agent coordination by unrolled, sheaf-constrained ADMM."""
