@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from lightning import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
@@ -124,8 +125,10 @@ class ExactDataLoader(DataLoader):
 
     sampler: ShardedBatchSampler
 
-    def __init__(self, dataset: BatchDataset, sampler: ShardedBatchSampler, **kwargs: Any) -> None:
-        super().__init__(dataset, sampler=sampler, **{**kwargs, "batch_size": None})  # type: ignore[arg-type]
+    def __init__(self, dataset: BatchDataset, *, sampler: ShardedBatchSampler, **kwargs: Any) -> None:
+        own_generator = torch.Generator().manual_seed(sampler.seed)  # else every pass would draw from the global one
+        settings = {"generator": own_generator, **kwargs, "batch_size": None}
+        super().__init__(dataset, sampler=sampler, **settings)  # type: ignore[arg-type]
         self._handed_out = 0
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
@@ -145,7 +148,7 @@ class ExactDataLoader(DataLoader):
 
 
 class LeydenDataModule(LightningDataModule):
-    """Data module whose subclasses fill ``train_set``, ``val_set`` and ``test_set`` in ``setup``.
+    """Data module whose subclasses fill ``train_set``, ``val_set`` and ``test_set`` (None: there is none) in ``setup``.
 
     Args:
         batch_size: *global* batch size: with R processes each holds ``batch_size / R`` samples of a step.
@@ -156,7 +159,7 @@ class LeydenDataModule(LightningDataModule):
 
     train_set: BatchDataset
     val_set: BatchDataset
-    test_set: BatchDataset | None = None
+    test_set: BatchDataset | None
 
     def __init__(self, batch_size: int, eval_batch_size: int | None = None, num_workers: int = 0, seed: int = 0) -> None:
         super().__init__()
@@ -199,7 +202,7 @@ class LeydenDataModule(LightningDataModule):
         )
         return ExactDataLoader(
             dataset,
-            sampler,
+            sampler=sampler,
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,
             pin_memory=bool(self.trainer and self.trainer.strategy.root_device.type == "cuda"),

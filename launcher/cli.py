@@ -1,15 +1,18 @@
 """LightningCLI with a run folder, exact resume, and settings that flow from the data to the model and the trainer."""
 
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from jsonargparse import Namespace
 from lightning import Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, Timer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.utilities.rank_zero import rank_zero_info
 
 from callbacks import ExactResume, RunProgressBar
 from launcher.checkpoint_io import AtomicCheckpointIO
+from launcher.cluster import started_processes
 from launcher.errors import UserError
 from launcher.paths import DEFAULTS
 
@@ -44,7 +47,7 @@ class LeydenCLI(LightningCLI):
             args=args,
             save_config_callback=None,
             auto_configure_optimizers=False,
-            parser_kwargs={"default_config_files": [str(DEFAULTS)], "exit_on_error": False},
+            parser_kwargs={"default_config_files": [str(DEFAULTS)], "exit_on_error": False, "allow_abbrev": False},
         )
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
@@ -52,6 +55,8 @@ class LeydenCLI(LightningCLI):
         parser.add_lightning_class_args(ExactResume, "resume")
         parser.add_lightning_class_args(RunProgressBar, "progress")
         parser.add_argument("--run.root", type=str, default="runs", help="folder of all runs")
+        parser.add_argument("--run.smoke", type=bool, default=False, help="shrink data and model to what their classes call `smoke`")
+        parser.add_argument("--run.compile", type=bool, default=False, help="torch.compile the steps of the model")
         parser.add_argument("--run.name", type=str | None, default=None, help="method/task; default from the config's path")
 
     def before_instantiate_classes(self) -> None:
@@ -61,6 +66,8 @@ class LeydenCLI(LightningCLI):
 
     def instantiate_classes(self) -> None:
         """Instantiate the data first, let it fill the model, then let both fill the trainer."""
+        if self.config.run.smoke:
+            self._shrink()
         config = self.config.clone()
         self.datamodule = self.parser.instantiate_classes(Namespace(data=config.pop("data")))["data"]
         if hasattr(self.datamodule, "model_arguments"):
@@ -77,6 +84,8 @@ class LeydenCLI(LightningCLI):
         if not any(name in str(settings["strategy"]) for name in STRATEGIES_WITH_OWN_CHECKPOINTS):
             settings["plugins"] = [*_as_list(settings["plugins"]), AtomicCheckpointIO()]
         settings["default_root_dir"] = str(self.folder)
+        if settings["devices"] == "auto":
+            settings |= started_processes()
         return self._instantiate_trainer(settings, [*forced, Timer()])
 
     def save_config(self, path: Path) -> None:
@@ -97,8 +106,17 @@ class LeydenCLI(LightningCLI):
         for logger in _as_list(config.trainer.logger):
             if isinstance(logger, Namespace):
                 fill_unset(logger.init_args, self.logger_arguments)
+        if isinstance(config.trainer.profiler, Namespace):
+            fill_unset(config.trainer.profiler, {"dirpath": str(self.folder)})
         for key in ("checkpoint", "resume"):
             config[key].dirpath = config[key].dirpath or str(self.folder / "checkpoints")
+
+    def _shrink(self) -> None:
+        for key in ("data", "model"):
+            chosen = self.config[key]
+            for name, value in getattr(resolve_name(chosen.class_path), "smoke", {}).items():
+                chosen.init_args[name] = value
+                rank_zero_info(f"smoke: {key}.{name} = {value}")
 
     def _apply_trainer_defaults(self) -> None:
         chosen: dict[str, tuple[Any, str]] = {}

@@ -31,8 +31,10 @@ def parser_message(message: str) -> str:
         return f"{key}: there is no class {match[1]}.{match[2]}{_suggest(match[2], _public_names(match[1]))}"
     if match := re.search(r"class_path '([\w.]+)':\s+(?:.*\n\s+)?Option '([\w.]+)' is not accepted", message):
         return f"{key}: {match[1]} has no parameter '{match[2]}'{_suggest(match[2], _parameters(match[1]))}"
+    if match := re.search(r"class_path '([\w.]+)':\s+Parser key \"([\w.]+)\":([\s\S]+?)\n    - Expected", message):
+        return f"{key}.init_args.{match[2]}: {_expectation(match[3]) or _one_line(match[3])}"
     if match := re.search(r"class_path '([\w.]+)':\s+(.+)", message):
-        return f"{key}: {match[1]}: {_expectation(message) or match[2]}"
+        return f"{key}: {match[1]}: {match[2]}"
     if match := re.search(r"does not correspond to a subclass of (\w+)", message):
         return f"{key}: {_given(message)} is no {match[1]}"
     if expected := _expectation(message):
@@ -61,10 +63,8 @@ def _expectation(message: str) -> str | None:
 
 
 def _given(message: str) -> str:
-    match = re.search(r"Given value: (.+)", message)
-    value = match[1] if match else "something else"
-    nested = re.match(r"NestedArg\(key='([^']+)', val='?(.*?)'?\)$", value)
-    return f"{nested[1]}={nested[2]}" if nested else f"'{value}'"
+    match = re.search(r"(?:Given|Got) value: (.+)", message)
+    return f"'{match[1].strip()}'" if match else "something else"
 
 
 def _suggest(word: str, allowed: list[str]) -> str:

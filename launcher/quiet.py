@@ -17,7 +17,14 @@ HARMLESS = (
     "isinstance.*LeafSpec",
 )
 
-ADVERTISING = ("💡 Tip", "GPU available: False", "Restoring states from the checkpoint", "TPU available", "HPU available", "LOCAL_RANK: ", "You are using a CUDA device", "litlogger")
+ADVERTISING = ("💡 Tip", "GPU available: False", "Restoring states from the checkpoint", "`weights_only` was not set", "TPU available", "HPU available", "LOCAL_RANK: ", "You are using a CUDA device", "litlogger")
+
+
+SPEAKERS = (
+    "lightning.pytorch.utilities.rank_zero",
+    "lightning.fabric.utilities.rank_zero",
+    "lightning.pytorch.trainer.connectors.checkpoint_connector",
+)
 
 
 class _NoAdvertising(logging.Filter):
@@ -30,7 +37,7 @@ def quiet() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     for message in HARMLESS:
         warnings.filterwarnings("ignore", message=f".*{message}")
-    for name in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.rank_zero", "lightning.fabric", "lightning.pytorch"):
+    for name in SPEAKERS:
         logging.getLogger(name).addFilter(_NoAdvertising())
     warnings.formatwarning = _short_format
 

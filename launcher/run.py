@@ -97,7 +97,9 @@ class Run:
 
     def _run(self, cli: LeydenCLI) -> int:
         subcommand = self.typed.subcommand or "fit"
-        trainer, passed = cli.trainer, {"model": cli.model, "datamodule": cli.datamodule, "weights_only": True}
+        trainer = cli.trainer
+        model = torch.compile(cli.model) if cli.config.run.compile else cli.model
+        passed = {"model": model, "datamodule": cli.datamodule, "weights_only": True}
         try:
             if subcommand == "predict":
                 predictions = trainer.predict(**passed, ckpt_path=self.checkpoint)
@@ -106,7 +108,7 @@ class Run:
                 return 0
             metrics: dict[str, float] = {}
             if subcommand == "fit":
-                metrics |= self._fit(cli)
+                metrics |= self._fit(trainer, passed)
                 if self.typed.subcommand is None and _has_test(cli):
                     metrics |= _single(trainer.test(**passed, ckpt_path=self._best(trainer), verbose=False))
             else:
@@ -119,11 +121,10 @@ class Run:
         self._finish(cli, metrics)
         return 0
 
-    def _fit(self, cli: LeydenCLI) -> dict[str, float]:
-        trainer = cli.trainer
+    def _fit(self, trainer: Trainer, passed: dict[str, Any]) -> dict[str, float]:
         if trainer.max_steps == 0 or trainer.max_epochs == 0:
             return {}
-        trainer.fit(cli.model, datamodule=cli.datamodule, ckpt_path=self.checkpoint, weights_only=True)
+        trainer.fit(**passed, ckpt_path=self.checkpoint)
         return {key: float(value) for key, value in trainer.callback_metrics.items() if key.startswith("val/")}
 
     def _best(self, trainer: Trainer) -> str | None:

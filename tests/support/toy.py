@@ -118,3 +118,14 @@ class KillAt(Callback):
 
     def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
         self._kill(trainer, "epoch_start")
+
+
+class SignalAt(Callback):
+    """Send this process a signal during a step."""
+
+    def __init__(self, step: int, number: int) -> None:
+        self.step, self.number = step, number
+
+    def on_before_optimizer_step(self, trainer: Trainer, *_: Any) -> None:
+        if trainer.global_step == self.step:
+            os.kill(os.getpid(), self.number)
