@@ -57,7 +57,7 @@ class ShardedBatchSampler(Sampler[BatchKey]):
     """Cut ``size`` samples into global batches and hand this rank its share of each.
 
     Rank ``r`` of ``R`` takes the rows ``r, r + R, …`` of every global batch. Without ``drop_last`` the samples are spread evenly
-    over ``ceil(size / batch_size)`` batches: all ranks see equally many batches and no sample twice, so sums over ranks are exact.
+    over about ``size / batch_size`` batches: all ranks see equally many batches and no sample twice, so sums over ranks are exact.
 
     Args:
         size: number of samples.
@@ -91,6 +91,7 @@ class ShardedBatchSampler(Sampler[BatchKey]):
             raise ValueError(f"{size} samples give no batch of {batch_size} on {world_size} processes: use a smaller batch_size")
         self.size, self.batch_size, self.seed = size, batch_size, seed
         self.shuffle, self.drop_last = shuffle, drop_last
+        self.world_size = world_size
         self.rows = slice(rank, None, world_size)
         self.epoch = 0
         self.first_batch = 0
@@ -104,7 +105,9 @@ class ShardedBatchSampler(Sampler[BatchKey]):
         self.first_batch = batch
 
     def __len__(self) -> int:
-        return self.size // self.batch_size if self.drop_last else -(-self.size // self.batch_size)
+        if self.drop_last:
+            return self.size // self.batch_size
+        return min(-(-self.size // self.batch_size), self.size // self.world_size)  # every rank has a row in every batch
 
     def __iter__(self) -> Iterator[BatchKey]:
         first, self.first_batch = self.first_batch, 0
@@ -131,7 +134,7 @@ class ExactDataLoader(DataLoader):
         super().__init__(dataset, sampler=sampler, **settings)  # type: ignore[arg-type]
         self._handed_out = 0
 
-    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:  # type: ignore[override]
         self._handed_out = self.sampler.first_batch
         for batch in super().__iter__():
             self._handed_out += 1
