@@ -5,9 +5,11 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
+        "admm_diagnostics": ["ADMMDiagnostics"],
         "ema": ["EMAWeights"],
         "exact_resume": ["ExactResume"],
         "progress": ["RunProgressBar"],
         "run_loggers": ["RunCSVLogger", "RunTensorBoardLogger"],
+        "wandb_logger": ["RunWandbLogger"],
     },
 )
