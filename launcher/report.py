@@ -21,7 +21,7 @@ def result_table(folder: RunFolder, root: Path) -> str:
     where there is none, the published mean and standard deviation over seeds of ``docs/results``.
     """
     metrics = folder.summary()["metrics"]
-    columns = [key for key in metrics if key.startswith("test/")][:MAX_COLUMNS] or list(metrics)[:MAX_COLUMNS]
+    columns = sorted((key for key in metrics if key.startswith("test/")), key=len)[:MAX_COLUMNS] or sorted(metrics)[:MAX_COLUMNS]
     rows = [[f"{folder.name} (this run)", *(f"{metrics[key]:.4g}" for key in columns)]]
     method = folder.name.split("/")[0]
     for name in (f"{method}/{path.stem}" for path in experiments() if path.parent.name == method):

@@ -157,6 +157,9 @@ class Run:
             "command": self.command,
         }
         self.folder.write_summary(summary)
+        for logger in trainer.loggers:
+            if hasattr(logger, "finish"):
+                logger.finish()
         if metrics:
             print(result_table(self.folder, self.typed.run_root))
         print(_where_to_look(self.folder))

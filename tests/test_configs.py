@@ -1,0 +1,37 @@
+"""Every experiment that ``train.py --list`` shows runs from end to end under the smoke overlay."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from processes import launch
+
+from launcher.listing import description, experiments
+
+PROJECT = Path(__file__).parents[1]
+SMOKE = PROJECT / "configs" / "overlays" / "smoke.yaml"
+CONFIGS = {f"{path.parent.name}/{path.stem}": path for path in experiments()}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_smoke(tmp_path: Path, name: str):
+    done = launch(["--config", CONFIGS[name], "--config", SMOKE, "--trainer.accelerator=cpu"], tmp_path)[0]
+    assert done.status == 0, done.output
+    summary = json.loads((tmp_path / "runs" / name / "0" / "summary.json").read_text())
+    assert any(key.startswith("test/") for key in summary["metrics"])
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_first_line_says_what_it_shows_and_how_long(name: str):
+    text = description(CONFIGS[name])
+    assert CONFIGS[name].read_text().startswith("# ")
+    assert any(word in text for word in ("second", "minute", "hour", "GPU")), text
+
+
+def test_the_list_is_complete_and_imports_no_torch():
+    code = "import sys; from launcher.main import main; main(['--list']); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [f"configs/{name}.yaml" for name in CONFIGS]

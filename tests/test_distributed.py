@@ -1,0 +1,60 @@
+"""Every method trains alike on one process and on two, and on two nodes."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from parity import assert_parity
+
+PROJECT = Path(__file__).parents[1]
+TOY = ["--config", PROJECT / "tests" / "support" / "toy.yaml", "--model.init_args.dropout=0"]
+SUDOKU = [
+    "--data.init_args.train_size=64",
+    "--data.init_args.val_size=10",
+    "--data.init_args.test_size=11",
+    "--data.init_args.batch_size=16",
+    "--trainer.max_steps=6",
+    "--trainer.val_check_interval=3",
+    "--trainer.log_every_n_steps=1",
+]
+SHORT_RUNS = {
+    "toy": TOY,
+    "sheaf_admm": ["--config", PROJECT / "configs/sheaf_admm/sudoku.yaml", *SUDOKU, "--model.init_args.train_horizon=[4,8]"],
+    "sheaf_admm/mpnn": ["--config", PROJECT / "configs/sheaf_admm/sudoku_mpnn.yaml", *SUDOKU],
+}
+
+
+@pytest.mark.parametrize("method", SHORT_RUNS)
+def test_two_ranks_equal_one_process(tmp_path: Path, method: str):
+    assert_parity(tmp_path, SHORT_RUNS[method])
+
+
+def test_two_nodes_on_loopback(tmp_path: Path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = os.environ | {"PYTHONPATH": f"{PROJECT}:{PROJECT / 'tests' / 'support'}", "OMP_NUM_THREADS": "1"}
+    agents = [
+        subprocess.Popen(
+            [
+                *(sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", f"--node-rank={rank}"),
+                *("--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=leyden"),
+                *(PROJECT / "train.py", *TOY, "--config", PROJECT / "configs/overlays/ddp.yaml"),
+            ],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    outputs = [agent.communicate(timeout=300)[0] for agent in agents]
+    assert [agent.returncode for agent in agents] == [0, 0], outputs
+    folders = list((tmp_path / "runs" / "support" / "toy").iterdir())
+    assert [folder.name for folder in folders] == ["0"]
+    assert json.loads((folders[0] / "summary.json").read_text())["steps"] == 24
