@@ -79,6 +79,17 @@ class SudokuDataModule(LeydenDataModule):
         root: folder that keeps the generated and converted puzzles; default the user's cache folder.
     """
 
+    smoke = {
+        "source": "generate",
+        "path": None,
+        "train_size": 32,
+        "val_size": 8,
+        "test_size": 8,
+        "batch_size": 8,
+        "eval_batch_size": 8,
+        "num_workers": 0,
+    }
+
     def __init__(
         self,
         box_rows: int = 3,

@@ -15,8 +15,9 @@ def decide_on_rank_zero(decide: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     Processes that Lightning starts inherit the answer through the environment; those of torchrun read it from the store of
     torchrun's agent; those of ``srun`` from a store that rank 0 opens for the moment.
     """
-    if inherited := os.environ.get("LEYDEN_DECISION"):
-        return json.loads(inherited)
+    inherited = json.loads(os.environ.get("LEYDEN_DECISION", "{}"))
+    if inherited and inherited["by"] != os.getpid():
+        return inherited
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return _through_store(decide, os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), rank=int(os.environ["RANK"]))
     if int(os.environ.get("SLURM_NTASKS", "1")) > 1 and "SLURM_PROCID" in os.environ:
@@ -28,7 +29,7 @@ def decide_on_rank_zero(decide: Callable[[], dict[str, Any]]) -> dict[str, Any]:
                 decide, environment.main_address, environment.main_port, environment.global_rank(), environment.world_size()
             )
     decision = decide()
-    os.environ["LEYDEN_DECISION"] = json.dumps(decision)
+    os.environ["LEYDEN_DECISION"] = json.dumps({**decision, "by": os.getpid()})
     return decision
 
 

@@ -45,6 +45,7 @@ class Run:
         self.typed = typed
         self.command = shlex.join(["python", "train.py", *argv])
         self.begin = time.monotonic()
+        self.train_seconds = 0.0
 
     def execute(self) -> int:
         """Run the command and return the exit status."""
@@ -125,6 +126,8 @@ class Run:
         if trainer.max_steps == 0 or trainer.max_epochs == 0:
             return {}
         trainer.fit(**passed, ckpt_path=self.checkpoint)
+        timer = next(callback for callback in trainer.callbacks if isinstance(callback, Timer))  # type: ignore[attr-defined]
+        self.train_seconds = timer.time_elapsed("train")
         return {key: float(value) for key, value in trainer.callback_metrics.items() if key.startswith("val/")}
 
     def _best(self, trainer: Trainer) -> str | None:
@@ -139,7 +142,6 @@ class Run:
         trainer = cli.trainer
         if not trainer.is_global_zero:
             return
-        timer = next((c for c in trainer.callbacks if isinstance(c, Timer)), None)  # type: ignore[attr-defined]
         checkpoint = trainer.checkpoint_callback
         summary = {
             "name": self.folder.name,
@@ -148,7 +150,7 @@ class Run:
             "metrics": metrics,
             "steps": trainer.global_step,
             "epochs": trainer.current_epoch,
-            "train_seconds": round(timer.time_elapsed("train"), 2) if timer else 0.0,
+            "train_seconds": round(self.train_seconds, 2),
             "wall_seconds": round(time.monotonic() - self.begin, 2),
             "parameters": sum(p.numel() for p in cli.model.parameters() if p.requires_grad),
             "best_checkpoint": getattr(checkpoint, "best_model_path", "") or None,
@@ -162,7 +164,7 @@ class Run:
                 logger.finish()
         if metrics:
             print(result_table(self.folder, self.typed.run_root))
-        print(_where_to_look(self.folder))
+        print(_where_to_look(self.folder, self.typed.run_root))
 
     def _interrupted(self, stop: SystemExit) -> int:
         term = isinstance(stop, SIGTERMException)
@@ -217,11 +219,11 @@ def _single(results: Any) -> dict[str, float]:
     return {key: value for result in results or [] for key, value in result.items()}
 
 
-def _where_to_look(folder: RunFolder) -> str:
+def _where_to_look(folder: RunFolder, root: Path) -> str:
     path = os.path.relpath(folder.path)
     figures = sorted((folder.path / "figures").glob("*.png"))
     lines = [f"run folder   {path}"]
     if figures:
         lines.append(f"figures      {path}/figures ({len(figures)})")
-    lines.append(f"dashboard    tensorboard --logdir {Path(path).parents[2]}")
+    lines.append(f"dashboard    tensorboard --logdir {root}")
     return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Headline experiments that need no training."""

@@ -1,0 +1,138 @@
+"""What a headline experiment consists of, as data; ``benchmarks/methods/<method>.py`` lists those of a method."""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from benchmarks.results import Record
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+Value = str | int | float | bool | Sequence[int]
+"""A value that can be written behind a command-line option of ``train.py``."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A measured number: its name in ``summary.json`` and its heading in a table."""
+
+    name: str
+    title: str
+    percent: bool = False
+
+
+@dataclass(frozen=True)
+class FigureSpec:
+    """A figure drawn from the records of one experiment.
+
+    Attributes:
+        name: ends the file name, ``docs/results/<method>_<name>.png``.
+        caption: the one thing that the figure shows.
+        draw: takes the records and the titles of the variants.
+    """
+
+    name: str
+    caption: str
+    draw: Callable[[Sequence[Record], Mapping[str, str]], "Figure"]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One competitor of an experiment: a config file and what is changed in it."""
+
+    title: str
+    config: str
+    overrides: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """A grid search on validation data that every variant goes through alike, with one seed.
+
+    Attributes:
+        grid: values to try for each option; all combinations are run.
+        metric: logged validation metric; its best value in a run counts, as the best checkpoint is what is tested.
+        mode: whether a large or a small metric is good.
+        share: part of the experiment's steps that a tuning run gets.
+        seed: seed of the tuning runs; the final runs use 1, 2, ...
+    """
+
+    grid: Mapping[str, Sequence[Value]]
+    metric: str
+    mode: Literal["max", "min"] = "max"
+    share: float = 1 / 3
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Variants trained for equally many steps on the same data.
+
+    Attributes:
+        name: short name, used in files and run folders.
+        title: heading in the report.
+        description: what is compared and how, for the report.
+        variants: the competitors by name.
+        metrics: columns of the table; the first one is shown in README.
+        steps: optimiser steps of a final run.
+        overrides: options that all variants share. They must fix which data there are.
+        curve: further metric names to record, for figures.
+        tuning: search done for every variant before the final runs.
+        figures: what to draw.
+        seed_options: options that receive the number of the repetition.
+    """
+
+    name: str
+    title: str
+    description: str
+    variants: Mapping[str, Variant]
+    metrics: Sequence[Metric]
+    steps: int
+    overrides: Mapping[str, Value] = field(default_factory=dict)
+    curve: Sequence[str] = ()
+    tuning: Tuning | None = None
+    figures: Sequence[FigureSpec] = ()
+    seed_options: Sequence[str] = ("seed_everything",)
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """Titles of the variants by name."""
+        return {name: variant.title for name, variant in self.variants.items()}
+
+
+@dataclass(frozen=True)
+class Calculation:
+    """An experiment without training: ``compute(variant, seed)`` returns the measured numbers by metric name."""
+
+    name: str
+    title: str
+    description: str
+    titles: Mapping[str, str]
+    metrics: Sequence[Metric]
+    compute: Callable[[str, int], Mapping[str, float]]
+    figures: Sequence[FigureSpec] = ()
+
+
+def method_names() -> list[str]:
+    """Methods that have headline experiments."""
+    from benchmarks import methods
+
+    return sorted(module.name for module in pkgutil.iter_modules(methods.__path__))
+
+
+def load_experiments(method: str) -> dict[str, Experiment | Calculation]:
+    """Return the experiments of ``method`` by name.
+
+    Raises:
+        ValueError: if the method has none.
+    """
+    if method not in method_names():
+        raise ValueError(f"no headline experiments for {method!r}; there are some for: {', '.join(method_names())}")
+    module = importlib.import_module(f"benchmarks.methods.{method}")
+    return {experiment.name: experiment for experiment in module.EXPERIMENTS}

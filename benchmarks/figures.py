@@ -1,0 +1,87 @@
+"""Figures that several methods draw from their records."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from benchmarks.results import Aggregate, Record, aggregate
+from benchmarks.style import line_style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def curve(records: Sequence[Record], variant: str, metric: str, plain_at: int | None = None) -> dict[int, Aggregate]:
+    """Collect the metrics ``<metric>_at_<k>`` of one variant, aggregated over seeds, in the order of k.
+
+    ``plain_at`` is the k that the metric's plain name stands for.
+    """
+    pattern = re.compile(re.escape(metric) + r"_at_(\d+)")
+    values: dict[int, list[float]] = {}
+    for record in records:
+        match = pattern.fullmatch(record.metric)
+        if match and record.variant == variant:
+            values.setdefault(int(match[1]), []).append(record.value)
+        elif record.metric == metric and record.variant == variant and plain_at is not None:
+            values.setdefault(plain_at, []).append(record.value)
+    return {k: aggregate(values[k]) for k in sorted(values)}
+
+
+def horizon_figure(
+    records: Sequence[Record],
+    titles: Mapping[str, str],
+    *,
+    metric: str,
+    x_label: str,
+    y_label: str,
+    trained_at: int,
+) -> "Figure":
+    """Draw a share in percent against the number of test iterations, with the standard error as a band."""
+    figure, axes = _axes()
+    for position, (variant, title) in enumerate(titles.items()):
+        points = curve(records, variant, metric, plain_at=trained_at)
+        if not points:
+            continue
+        mean = [100 * point.mean for point in points.values()]
+        error = [100 * (point.standard_error or 0.0) for point in points.values()]
+        style = line_style(position)
+        axes.plot(list(points), mean, label=title, **style)
+        low, high = zip(*((m - e, m + e) for m, e in zip(mean, error, strict=True)), strict=True)
+        axes.fill_between(list(points), low, high, color=style["color"], alpha=0.2, linewidth=0)
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:.0f}")
+    axes.axvline(trained_at, color="grey", linewidth=1, linestyle=":")
+    axes.annotate(" as trained", (trained_at, 1.0), xycoords=("data", "axes fraction"), va="top", color="grey")
+    axes.set(xlabel=x_label, ylabel=f"{y_label} (%)", ylim=(-2, 102))
+    axes.legend(title="mean and standard error")
+    return figure
+
+
+def convergence_figure(
+    records: Sequence[Record], titles: Mapping[str, str], *, metric: str, x_label: str, y_label: str
+) -> "Figure":
+    """Draw a positive error against the iteration on a logarithmic axis: runs as thin lines, their geometric mean thick."""
+    figure, axes = _axes()
+    for position, (variant, title) in enumerate(titles.items()):
+        style = line_style(position)
+        own = [record for record in records if record.variant == variant]
+        for seed in sorted({record.seed for record in own}):
+            points = curve([record for record in own if record.seed == seed], variant, metric)
+            axes.plot(list(points), [point.mean for point in points.values()], color=style["color"], linewidth=0.7, alpha=0.5)
+        logarithms = [replace(record, value=math.log(max(record.value, 1e-300))) for record in own]
+        points = curve(logarithms, variant, metric)
+        axes.plot(list(points), [math.exp(point.mean) for point in points.values()], label=title, **style)
+    axes.set(yscale="log", xlabel=x_label, ylabel=y_label)
+    axes.legend(title="geometric mean; thin: single problems")
+    return figure
+
+
+def _axes() -> tuple["Figure", "Axes"]:
+    """Return an empty figure that no window owns."""
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    return figure, figure.subplots()

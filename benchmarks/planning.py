@@ -1,0 +1,78 @@
+"""Which runs an experiment needs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.experiments import Experiment, Value
+from benchmarks.jobs import Job
+from benchmarks.pool import Executor
+from benchmarks.tuning import grid_settings
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the experiments of one method are run.
+
+    Attributes:
+        method: name of the method.
+        seeds: number of repetitions, numbered from 1.
+        variants: the variants to run; empty for all.
+        steps: optimiser steps in the place of the experiment's own.
+        root: folder of the runs.
+        execute: runs the jobs.
+        train: command that starts one training run.
+    """
+
+    method: str
+    seeds: int
+    variants: Sequence[str]
+    steps: int | None
+    root: Path
+    execute: Executor
+    train: Sequence[str]
+
+    def chosen(self, titles: Iterable[str]) -> list[str]:
+        """Return the variants to run, in the order of the experiment."""
+        return [variant for variant in titles if not self.variants or variant in self.variants]
+
+    def jobs(self, experiment: Experiment, settings: Mapping[str, Mapping[str, Value]]) -> list[Job]:
+        """Return the final runs of the variants that have a setting."""
+        steps = self.steps or experiment.steps
+        return [
+            self._job(experiment, variant, seed, steps, settings[variant])
+            for variant in self.chosen(experiment.variants)
+            if variant in settings
+            for seed in range(1, self.seeds + 1)
+        ]
+
+    def tuning_jobs(self, experiment: Experiment) -> list[Job]:
+        """Return the runs of the grid search."""
+        tuning = experiment.tuning
+        if tuning is None:
+            return []
+        return [
+            self._job(experiment, variant, tuning.seed, self.tuning_steps(experiment), setting, f"tuning_{number}")
+            for variant in self.chosen(experiment.variants)
+            for number, setting in enumerate(grid_settings(tuning), start=1)
+        ]
+
+    def tuning_steps(self, experiment: Experiment) -> int:
+        """Return the steps of a tuning run."""
+        share = experiment.tuning.share if experiment.tuning else 1.0
+        return max(1, round((self.steps or experiment.steps) * share))
+
+    def _job(
+        self, experiment: Experiment, variant: str, seed: int, steps: int, setting: Mapping[str, Value], label: str = ""
+    ) -> Job:
+        """Return one run; a tuned setting wins over the variant's own options, and those over the experiment's."""
+        chosen = experiment.variants[variant]
+        options = {
+            **experiment.overrides,
+            **chosen.overrides,
+            "trainer.max_steps": steps,
+            **setting,
+            **dict.fromkeys(experiment.seed_options, seed),
+        }
+        label = f"{self.method}/{experiment.name}/{variant}/{label or f'seed_{seed}'}"
+        return Job(experiment.name, variant, seed, label, chosen.config, options, self.root, tuple(self.train), setting)

@@ -1,0 +1,85 @@
+"""Write the result tables of README from ``docs/results/*.json``: ``python -m benchmarks.readme``."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.experiments import REPOSITORY
+from benchmarks.report import format_aggregate, table
+from benchmarks.results import Results, by_variant
+from benchmarks.speed_results import SpeedResults, speed_table
+
+BEGIN, END = "<!-- results -->", "<!-- /results -->"
+
+
+def results_section(folder: Path) -> str:
+    """Return what README says about the results in ``folder``."""
+    rows = [row for path in sorted(folder.glob("*.json")) if path.name != "speed.json" for row in _method_rows(path)]
+    speed = SpeedResults.load(folder / "speed.json").rows
+    parts = []
+    if rows:
+        header = ["method", "experiment", "model", "measure", "result", "parameters", "runs"]
+        parts += ["Mean ± standard error over runs with different seeds:", table(header, rows, left=4)]
+    if speed:
+        parts += ["Time beside a peer on the same machine (below 1: faster than the peer):", speed_table(speed)]
+    return "\n\n".join(parts or ["No results have been measured yet."])
+
+
+def with_results(readme: str, section: str) -> str:
+    """Return ``readme`` with ``section`` between the two markers.
+
+    Raises:
+        ValueError: if the markers are not there once each, in order.
+    """
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end or BEGIN in rest or END in before + after:
+        raise ValueError(f"README needs one line {BEGIN} and after it one line {END}: the tables go between them")
+    return f"{before}{BEGIN}\n\n{section}\n\n{END}{after}"
+
+
+def _method_rows(path: Path) -> list[list[str]]:
+    """Return a row for each variant of each experiment: its first metric."""
+    results, rows = Results.load(path), []
+    for name, experiment in results.experiments.items():
+        column = experiment["columns"][0]
+        records = [record for record in results.of(name) if record.metric == column["metric"]]
+        for variant, found in by_variant(records, column["metric"]).items():
+            params = max(record.params for record in records if record.variant == variant)
+            rows.append(
+                [
+                    f"[{path.stem}](docs/results/{path.stem}.md)",
+                    experiment["title"],
+                    experiment["variants"].get(variant, variant),
+                    column["title"] + (" (%)" if column["percent"] else ""),
+                    format_aggregate(found, column["percent"]),
+                    f"{params:,}" if params else "–",
+                    str(found.n),
+                ]
+            )
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Rewrite README; with ``--check`` only say whether it is up to date."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.readme", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="change nothing; exit status 1 if README is out of date")
+    parser.add_argument("--readme", type=Path, default=REPOSITORY / "README.md")
+    parser.add_argument("--results-root", type=Path, default=REPOSITORY / "docs" / "results")
+    options = parser.parse_args(arguments)
+    try:
+        old = options.readme.read_text()
+        new = with_results(old, results_section(options.results_root))
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    if options.check and new != old:
+        print("README is out of date: run python -m benchmarks.readme", file=sys.stderr)
+        return 1
+    if new != old:
+        options.readme.write_text(new)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

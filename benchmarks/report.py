@@ -1,0 +1,121 @@
+"""Reports for people, generated from the records: ``docs/results/<method>.md`` and its figures."""
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.experiments import Calculation, Experiment
+from benchmarks.results import Aggregate, Record, Results, by_variant
+
+
+def describe(experiment: Experiment | Calculation, method: str) -> dict[str, Any]:
+    """Return what the report needs to know about an experiment beside its records."""
+    return {
+        "title": experiment.title,
+        "description": experiment.description,
+        "columns": [{"metric": m.name, "title": m.title, "percent": m.percent} for m in experiment.metrics],
+        "variants": dict(experiment.titles),
+        "figures": {f"{method}_{figure.name}.png": figure.caption for figure in experiment.figures},
+    }
+
+
+def draw_figures(experiment: Experiment | Calculation, method: str, results: Results, folder: Path) -> list[Path]:
+    """Draw the figures of an experiment into ``folder``; return their paths."""
+    from benchmarks.style import save_figure
+
+    paths = []
+    for figure in experiment.figures:
+        path = folder / f"{method}_{figure.name}.png"
+        save_figure(partial(figure.draw, results.of(experiment.name), experiment.titles), path)
+        paths.append(path)
+    return paths
+
+
+def markdown(method: str, results: Results) -> str:
+    """Return the report of a method, a pure function of its results."""
+    sections = [f"# {method}: measured results", "Generated from the JSON file of the same name; do not edit."]
+    for name, experiment in results.experiments.items():
+        records = results.of(name)
+        if records:
+            sections += _section(name, experiment, records)
+    return "\n\n".join(sections) + "\n"
+
+
+def format_aggregate(found: Aggregate | None, percent: bool) -> str:
+    """Write ``mean ± standard error``; a single run has no ±."""
+    if found is None:
+        return "–"
+    if not math.isfinite(found.mean):
+        return "diverged"
+    mean, error = _number(found.mean, percent), found.standard_error
+    return mean if error is None else f"{mean} ± {_number(error, percent)}"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
+    """Return a Markdown table whose first ``left`` columns are flush left and the others flush right."""
+    ruler = ["---"] * left + ["---:"] * (len(header) - left)
+    return "\n".join("| " + " | ".join(row) + " |" for row in (header, ruler, *rows))
+
+
+def _number(value: float, percent: bool) -> str:
+    if percent:
+        return f"{100 * value:.1f}"
+    return f"{value:.2e}" if value != 0 and not 1e-3 <= abs(value) < 1e5 else f"{value:.4g}"
+
+
+def _section(name: str, experiment: dict[str, Any], records: list[Record]) -> list[str]:
+    """Heading, text, table, figures, tuning and command of one experiment."""
+    parts = [f"## {experiment['title']}", experiment["description"], results_table(experiment, records)]
+    parts += [f"![{caption}]({file})\n\n*{caption}*" for file, caption in experiment["figures"].items()]
+    if experiment.get("tuning"):
+        parts.append(_tuning_table(experiment))
+    source = experiment.get("provenance", {})
+    if source:
+        versions = ", ".join(f"{package} {version}" for package, version in source["versions"].items())
+        parts.append(
+            f"Command: `{source['command']}` (experiment `{name}`), revision {source['git'] or 'unknown'}, "
+            f"{versions}, on {source['machine']}."
+        )
+    return parts
+
+
+def results_table(experiment: dict[str, Any], records: Sequence[Record]) -> str:
+    """Return the table of one experiment: a row for each variant, mean ± standard error over its runs."""
+    columns = [(column["metric"], column["percent"], column["title"]) for column in experiment["columns"]]
+    found = {metric: by_variant(records, metric) for metric, _, _ in columns}
+    trained = any(record.steps for record in records)
+    costs = ("parameters", "steps", "training seconds") if trained else ()
+    rows = []
+    for variant, title in experiment["variants"].items():
+        own = [record for record in records if record.variant == variant]
+        if not own:
+            continue
+        cells = [format_aggregate(found[metric].get(variant), percent) for metric, percent, _ in columns]
+        runs = {record.seed: record for record in own}.values()
+        if trained:
+            seconds = sum(record.seconds for record in runs) / len(runs)
+            cells += [_common(record.params for record in runs), _common(record.steps for record in runs), f"{seconds:.0f}"]
+        rows.append([title, *cells, str(len(runs))])
+    titles = [f"{title} (%)" if percent else title for _, percent, title in columns]
+    return table(["variant", *titles, *costs, "runs"], rows)
+
+
+def _common(counts: Iterable[int]) -> str:
+    """Write a number that all runs share, or its range."""
+    found = sorted(set(counts))
+    return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,}–{found[-1]:,}"
+
+
+def _tuning_table(experiment: dict[str, Any]) -> str:
+    """Return the validation values of all tuning runs; the chosen settings are bold."""
+    tuning = experiment["tuning"]
+    rows = []
+    for run in tuning["runs"]:
+        setting = ", ".join(f"{option.rsplit('.', 1)[-1]} {value}" for option, value in run["setting"].items())
+        if run["chosen"]:
+            setting = f"**{setting}**"
+        rows.append([experiment["variants"].get(run["variant"], run["variant"]), setting, _number(run["value"], False)])
+    heading = f"Tuning (best `{tuning['metric']}` in {tuning['steps']} steps, one seed; bold: chosen)"
+    return f"{heading}:\n\n" + table(["variant", "setting", "validation"], rows, left=2)

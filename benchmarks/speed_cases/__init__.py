@@ -1,0 +1,1 @@
+"""What is timed beside a peer: one file a method, each with a tuple ``CASES``."""

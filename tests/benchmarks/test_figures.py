@@ -1,0 +1,90 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib import image
+
+from benchmarks.experiments import REPOSITORY, Experiment, load_experiments, method_names
+from benchmarks.figures import convergence_figure, curve, horizon_figure
+from benchmarks.results import Record
+from benchmarks.style import COLOURS, save_figure
+
+
+def record(variant: str, metric: str, seed: int, value: float) -> Record:
+    return Record("sudoku", variant, metric, seed, value, 100, 1.0, 10)
+
+
+RECORDS = [
+    record(variant, metric, seed, level + 0.1 * seed)
+    for variant, level in (("sheaf", 0.3), ("mpnn", 0.1))
+    for metric in ("test/solved", "test/solved_at_2", "test/solved_at_16", "test/cell_accuracy_at_2")
+    for seed in (1, 2)
+]
+
+
+def test_a_curve_is_ordered_by_iteration():
+    points = curve(RECORDS, "sheaf", "test/solved", plain_at=8)
+    assert list(points) == [2, 8, 16]
+    assert points[16].mean == pytest.approx(0.45)
+    assert points[16].n == 2
+
+
+def test_horizon_figure_shows_means_and_spread():
+    figure = horizon_figure(
+        RECORDS, {"sheaf": "Sheaf", "mpnn": "MPNN"}, metric="test/solved", x_label="K", y_label="solved", trained_at=8
+    )
+    (axes,) = figure.axes
+    lines = {line.get_label(): line for line in axes.lines}
+    assert np.allclose(lines["Sheaf"].get_ydata(), 45.0)
+    assert len(axes.collections) == 2
+    # standard error of (40, 50): 5
+    band = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == (pytest.approx(40.0), pytest.approx(50.0))
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("K", "solved (%)")
+
+
+def test_convergence_figure_draws_geometric_means():
+    records = [record("dual", f"error_at_{k}", seed, 10.0 ** (-k * seed)) for k in (0, 2) for seed in (1, 3)]
+    figure = convergence_figure(records, {"dual": "dual"}, metric="error", x_label="k", y_label="error")
+    (axes,) = figure.axes
+    lines = {line.get_label(): line for line in axes.lines}
+    assert np.allclose(lines["dual"].get_ydata(), [1.0, 1e-4])
+    assert len(axes.lines) == 3
+    assert axes.get_yscale() == "log"
+
+
+def test_figures_are_saved_alike_each_time(tmp_path: Path):
+    def draw():
+        return convergence_figure([record("a", "e_at_1", 1, 0.5)], {"a": "A"}, metric="e", x_label="k", y_label="e")
+
+    for name in ("first.png", "second.png"):
+        save_figure(draw, tmp_path / name)
+    assert (tmp_path / "first.png").read_bytes() == (tmp_path / "second.png").read_bytes()
+    assert image.imread(tmp_path / "first.png").shape == (608, 960, 4)
+
+
+def test_palette_has_no_repeats():
+    assert len(set(COLOURS)) == len(COLOURS)
+
+
+@pytest.mark.parametrize("method", method_names())
+def test_declared_experiments_can_run(method: str):
+    experiments = load_experiments(method)
+    for experiment in experiments.values():
+        assert len({figure.name for figure in experiment.figures}) == len(experiment.figures)
+        if isinstance(experiment, Experiment):
+            assert "seed_everything" in experiment.seed_options
+            missing = [v.config for v in experiment.variants.values() if not (REPOSITORY / v.config).exists()]
+            assert not missing
+
+
+def test_unknown_methods_are_listed():
+    with pytest.raises(ValueError, match="there are some for: .*sheaf_admm"):
+        load_experiments("nothing")
+
+
+def test_the_runner_imports_no_torch():
+    code = "import sys, benchmarks.headline as h; h.load_experiments('sheaf_admm'); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY).returncode == 0

@@ -1,0 +1,74 @@
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks import speed, speed_cases
+from benchmarks.speed_results import SpeedResults, SpeedRow
+from benchmarks.timing import PairedTimes, measure
+
+
+def test_ratio_is_the_median_of_the_pairs():
+    # ratios 1/2, 3/1, 4/4: median 1, whereas the ratio of medians is 3/2
+    assert PairedTimes([1.0, 3.0, 4.0], [2.0, 1.0, 4.0]).ratio == 1.0
+
+
+def test_sides_take_turns_and_a_slower_side_is_seen():
+    order: list[str] = []
+
+    def ours() -> None:
+        order.append("ours")
+        time.sleep(0.004)
+
+    def peer() -> None:
+        order.append("peer")
+        time.sleep(0.002)
+
+    times = measure(ours, peer, pairs=5, least_seconds=0.0, warm_up=1)
+    assert order[-10:] == ["ours", "peer"] * 5
+    assert len(times.ours) == len(times.peer) == 5
+    assert 1.3 < times.ratio < 3.0
+
+
+def test_short_functions_are_repeated_within_a_measurement():
+    count = 0
+
+    def ours() -> None:
+        nonlocal count
+        count += 1
+
+    measure(ours, lambda: None, pairs=1, least_seconds=1e-3)
+    assert count > 100
+
+
+def test_no_pairs_are_refused():
+    with pytest.raises(ValueError, match="pairs=0"):
+        measure(lambda: None, lambda: None, pairs=0)
+
+
+def row(method: str, case: str, ratio: float) -> SpeedRow:
+    return SpeedRow(method, case, ratio, 1.0, "peer", "1.0", ratio, 5)
+
+
+def test_new_rows_replace_the_same_cases_only(tmp_path: Path):
+    source = {"command": "c", "git": "abc", "versions": {"torch": "2"}, "machine": "m"}
+    results = SpeedResults([row("sheaf_admm", "a", 1.0), row("sheaf_admm", "b", 2.0), row("launcher", "a", 3.0)])
+    results.replace("sheaf_admm", [row("sheaf_admm", "a", 0.5)], source)
+    assert results.rows == [row("launcher", "a", 3.0), row("sheaf_admm", "b", 2.0), row("sheaf_admm", "a", 0.5)]
+    results.save(tmp_path)
+    assert SpeedResults.load(tmp_path / "speed.json") == results
+    assert "| sheaf_admm | a | peer 1.0 | 500 ms | 1 s | 0.500 | 5 |" in (tmp_path / "speed.md").read_text()
+
+
+def test_command_writes_the_chosen_cases(tmp_path: Path, monkeypatch):
+    case = speed.Case("quick", "peer", "1.0", lambda pairs: PairedTimes([1.0] * pairs, [2.0] * pairs))
+    other = speed.Case("other", "peer", "1.0", lambda pairs: pytest.fail("not chosen"))
+    module = type(speed_cases)("benchmarks.speed_cases.fake")
+    module.CASES = (case, other)
+    monkeypatch.setattr(speed, "speed_names", lambda: ["fake"])
+    monkeypatch.setitem(__import__("sys").modules, "benchmarks.speed_cases.fake", module)
+    assert speed.main(["fake", "--only", "quick", "--pairs", "3", "--results-root", str(tmp_path)]) == 0
+    (found,) = SpeedResults.load(tmp_path / "speed.json").rows
+    assert (found.case, found.ratio, found.n) == ("quick", 0.5, 3)
+    with pytest.raises(SystemExit):
+        speed.main(["fake", "--only", "nothing", "--results-root", str(tmp_path)])
