@@ -2,39 +2,15 @@
 
 import os
 import platform
-import subprocess
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("torch", "lightning", "torchmetrics", "numpy")
+from launcher.provenance import git_revision, versions
 
 
 def provenance(command: str) -> dict[str, Any]:
     """Return ``{command, git, versions, machine}``."""
     return {"command": command, "git": git_revision(), "versions": versions(), "machine": machine()}
-
-
-def git_revision() -> str | None:
-    """Return the commit of the working tree, with ``+changes`` if files differ from it; None outside a checkout."""
-    folder = Path(__file__).parent
-    try:
-        commit = subprocess.check_output(("git", "rev-parse", "HEAD"), cwd=folder, text=True, stderr=subprocess.DEVNULL)
-        changes = subprocess.check_output(("git", "status", "--porcelain", "-uno"), cwd=folder, text=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return commit.strip()[:12] + ("+changes" if changes.strip() else "")
-
-
-def versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
-    """Return the versions of Python and of the ``packages`` that are installed."""
-    found = {"python": platform.python_version()}
-    for package in packages:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def machine() -> str:

@@ -62,9 +62,7 @@ class ExactResume(Checkpoint):
             if len(states) == trainer.world_size:
                 set_rng_state(states[trainer.global_rank])
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
         if self._nothing_follows(trainer):
             stop = self._agreed_signal(trainer)
             if stop or trainer.global_step - self._saved_at_step >= self.every_n_steps:
@@ -104,7 +102,9 @@ class ExactResume(Checkpoint):
 
     def _nothing_follows(self, trainer: Trainer) -> bool:
         epoch_loop = trainer.fit_loop.epoch_loop
-        validation_follows = epoch_loop._should_check_val_fx(trainer.fit_loop._data_fetcher)
+        fetcher = trainer.fit_loop._data_fetcher
+        assert fetcher is not None
+        validation_follows = epoch_loop._should_check_val_fx(fetcher)
         return not (validation_follows or epoch_loop._is_training_done or epoch_loop._should_accumulate())
 
     def _save(self, trainer: Trainer, logged_steps: int) -> None:
@@ -154,7 +154,7 @@ class ExactResume(Checkpoint):
 def rng_state() -> RNGState:
     """Return the state of the generators of Python, NumPy, torch and this process's GPU, as numbers and tensors."""
     version, internal, gauss = random.getstate()
-    numpy_state: Mapping[str, Any] = np.random.get_state(legacy=False)  # type: ignore[assignment]
+    numpy_state: Mapping[str, Any] = np.random.get_state(legacy=False)
     state: RNGState = {
         "python": [version, list(internal), gauss],
         "numpy": {

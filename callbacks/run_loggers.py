@@ -2,7 +2,7 @@
 
 import csv
 import os
-from typing import Any
+from typing import Any, cast
 
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.loggers.csv_logs import ExperimentWriter
@@ -24,11 +24,11 @@ class RunCSVLogger(CSVLogger):
 
     @property
     @rank_zero_experiment
-    def experiment(self) -> "ContinuedWriter":
+    def experiment(self) -> ExperimentWriter:
         if self._experiment is None:
             os.makedirs(self.log_dir, exist_ok=True)
             self._experiment = ContinuedWriter(self.log_dir, self._resume_step)
-        return self._experiment
+        return cast(ExperimentWriter, self._experiment)
 
 
 class ContinuedWriter(ExperimentWriter):

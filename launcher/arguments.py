@@ -42,7 +42,7 @@ class Arguments:
     run_name: str | None
     ckpt_path: str | None
     resume: bool
-    list: bool
+    shows_list: bool
     debug: bool
 
     def for_lightning(self) -> list[str]:
@@ -71,7 +71,8 @@ def parse(argv: list[str]) -> Arguments:
     parser.add_argument("--run.root", dest="run_root", type=Path)
     parser.add_argument("--run.name", dest="run_name")
     parser.add_argument("--ckpt_path")
-    for flag in ("resume", "list", "debug"):
+    parser.add_argument("--list", dest="shows_list", action="store_true")
+    for flag in ("resume", "debug"):
         parser.add_argument(f"--{flag}", action="store_true")
     known, rest = parser.parse_known_args(argv)
     settings = [_run_settings(path) for path in known.configs]

@@ -55,14 +55,18 @@ class LeydenCLI(LightningCLI):
         parser.add_lightning_class_args(ExactResume, "resume")
         parser.add_lightning_class_args(RunProgressBar, "progress")
         parser.add_argument("--run.root", type=str, default="runs", help="folder of all runs")
-        parser.add_argument("--run.smoke", type=bool, default=False, help="shrink data and model to what their classes call `smoke`")
+        parser.add_argument(
+            "--run.smoke", type=bool, default=False, help="shrink data and model to what their classes call `smoke`"
+        )
         parser.add_argument("--run.compile", type=bool, default=False, help="torch.compile the steps of the model")
         parser.add_argument("--run.name", type=str | None, default=None, help="method/task; default from the config's path")
 
     def before_instantiate_classes(self) -> None:
         for required in ("model", "data"):
             if not self.config.get(required):
-                raise UserError(f"{required}: nothing chosen; give an experiment with --config, `python train.py --list` shows them")
+                raise UserError(
+                    f"{required}: nothing chosen; give an experiment with --config, `python train.py --list` shows them"
+                )
 
     def instantiate_classes(self) -> None:
         """Instantiate the data first, let it fill the model, then let both fill the trainer."""

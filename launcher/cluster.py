@@ -1,6 +1,8 @@
-"""How many processes torchrun or SLURM started, so that nobody types it twice."""
+"""What this process knows of the others: whether it leads, and how many torchrun or SLURM started."""
 
 import os
+
+from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 
 def started_processes() -> dict[str, int]:
@@ -12,3 +14,8 @@ def started_processes() -> dict[str, int]:
         nodes = int(os.environ["SLURM_NNODES"])
         return {"devices": int(os.environ["SLURM_NTASKS"]) // nodes, "num_nodes": nodes}
     return {}
+
+
+def is_rank_zero() -> bool:
+    """Say whether this process speaks and writes for all."""
+    return rank_zero_only.rank == 0  # type: ignore[attr-defined]

@@ -1,5 +1,6 @@
 """One clear line instead of a traceback for what a user can mend."""
 
+import argparse
 import difflib
 import importlib
 import importlib.metadata
@@ -10,6 +11,29 @@ from typing import Any
 
 class UserError(Exception):
     """A mistake in the command, the config or the files; its text names the thing and the remedy."""
+
+
+def explain(error: Exception, checkpoint: object, running: bool) -> str | None:
+    """Return the one line that a user needs, or None if ``error`` is no mistake of the user.
+
+    Args:
+        error: what was raised.
+        checkpoint: the checkpoint in use, if any.
+        running: whether training has begun; from then on only a loss that is not finite is explained, else the traceback counts.
+    """
+    from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+    if isinstance(error, argparse.ArgumentError):
+        return parser_message(str(error))
+    if message := checkpoint_message(checkpoint, error):
+        return message
+    if isinstance(error, FloatingPointError):
+        return _one_line(error)
+    if running:
+        return None
+    if isinstance(error, ImportError):
+        return missing_package(error)
+    return _one_line(error) if isinstance(error, (ValueError, TypeError, OSError, MisconfigurationException)) else None
 
 
 def missing_package(error: ImportError) -> str:
@@ -47,10 +71,10 @@ def checkpoint_message(path: object, error: Exception) -> str | None:
     text = str(error)
     if "Error(s) in loading state_dict" in text:
         return f"--ckpt_path: {path} belongs to another model or other hyperparameters ({_one_line(text, 160)})"
-    if any(sign in text for sign in ("PytorchStreamReader", "Weights only load failed", "invalid load key", "Ran out of input", "EOF")):
+    if any(
+        sign in text for sign in ("PytorchStreamReader", "Weights only load failed", "invalid load key", "Ran out of input", "EOF")
+    ):
         return f"--ckpt_path: {path} is no readable checkpoint; use another one of its run folder"
-    if "No `test()` method" in text or "has no attribute 'load_state_dict'" in text:
-        return None
     return None
 
 
@@ -93,9 +117,10 @@ def _public_names(module: str) -> list[str]:
 def _install_hint(package: str) -> str:
     normalised = package.replace("_", "-").lower()
     for requirement in _requirements():
-        if re.split(r"[\s<>=!~;\[(]", requirement)[0].lower().replace("_", "-") == normalised:
-            if extra := re.search(r"extra == ['\"](\w+)['\"]", requirement):
-                return f"pip install 'leyden[{extra[1]}]'"
+        required = re.split(r"[\s<>=!~;\[(]", requirement)[0].lower().replace("_", "-")
+        extra = re.search(r"extra == ['\"](\w+)['\"]", requirement)
+        if required == normalised and extra:
+            return f"pip install 'leyden[{extra[1]}]'"
     return f"pip install {package}"
 
 

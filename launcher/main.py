@@ -13,7 +13,7 @@ def main(argv: list[str]) -> int:
             print(arguments.USAGE)
             return 0
         typed = arguments.parse(argv)
-        if typed.list:
+        if typed.shows_list:
             from launcher.listing import listing
 
             print(listing())

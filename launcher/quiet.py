@@ -17,7 +17,17 @@ HARMLESS = (
     "isinstance.*LeafSpec",
 )
 
-ADVERTISING = ("💡 Tip", "GPU available: False", "Restoring states from the checkpoint", "`weights_only` was not set", "TPU available", "HPU available", "LOCAL_RANK: ", "You are using a CUDA device", "litlogger")
+ADVERTISING = (
+    "💡 Tip",
+    "GPU available: False",
+    "Restoring states from the checkpoint",
+    "`weights_only` was not set",
+    "TPU available",
+    "HPU available",
+    "LOCAL_RANK: ",
+    "You are using a CUDA device",
+    "litlogger",
+)
 
 
 SPEAKERS = (

@@ -7,9 +7,6 @@ import shlex
 import signal
 import sys
 import time
-from argparse import ArgumentError
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +14,19 @@ import torch
 from lightning import Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, Timer
 from lightning.pytorch.trainer.states import TrainerStatus
-from lightning.pytorch.utilities.exceptions import MisconfigurationException, SIGTERMException
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from lightning.pytorch.utilities.model_helpers import is_overridden
-from lightning.pytorch.utilities.rank_zero import rank_zero_only, rank_zero_warn
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from launcher import errors, provenance, run_folder
 from launcher.arguments import Arguments, written_trainer_keys
 from launcher.checkpoint_io import readable_checkpoint
 from launcher.cli import LeydenCLI
+from launcher.cluster import is_rank_zero
 from launcher.errors import UserError
 from launcher.rendezvous import decide_on_rank_zero
 from launcher.report import result_table
 from launcher.run_folder import RunFolder
-
-MISTAKES = (ValueError, TypeError, OSError, ImportError, MisconfigurationException, FloatingPointError)
 
 
 class Run:
@@ -57,12 +53,15 @@ class Run:
         self.checkpoint: str | None = decision["checkpoint"] or self.typed.ckpt_path
         self.trainer: Trainer | None = None
         try:
-            with self._mistakes_in_one_line():
-                return self._run(self._build(decision["resume_step"]))
-        except Exception:
-            if rank_zero_only.rank == 0 and not self.continued and not self._training_has_begun():
+            return self._run(self._build(decision["resume_step"]))
+        except Exception as error:
+            running = self._training_has_begun()
+            if is_rank_zero() and not self.continued and not running:
                 self.folder.discard()
-            raise
+            message = errors.explain(error, self.checkpoint, running)
+            if message is None or self.typed.debug or isinstance(error, UserError):
+                raise
+            raise UserError(message) from error
 
     def _decide(self) -> dict[str, Any]:
         root, name = self.typed.run_root, self.typed.run_name
@@ -91,7 +90,7 @@ class Run:
             written=written_trainer_keys(typed.configs, typed.rest),
         )
         self.trainer = cli.trainer
-        if rank_zero_only.rank == 0 and not self.continued:
+        if is_rank_zero() and not self.continued:
             cli.config.run.root, cli.config.run.name = str(typed.run_root), typed.run_name
             cli.save_config(self.folder.config)
         return cli
@@ -104,7 +103,8 @@ class Run:
         try:
             if subcommand == "predict":
                 predictions = trainer.predict(**passed, ckpt_path=self.checkpoint)
-                torch.save(predictions, self.folder.path / "predictions.pt")
+                rank = f"_{trainer.global_rank}" if trainer.world_size > 1 else ""
+                torch.save(predictions, self.folder.path / f"predictions{rank}.pt")
                 self._finish(cli, {})
                 return 0
             metrics: dict[str, float] = {}
@@ -168,36 +168,17 @@ class Run:
 
     def _interrupted(self, stop: SystemExit) -> int:
         term = isinstance(stop, SIGTERMException)
-        if rank_zero_only.rank == 0:
+        if is_rank_zero():
             hint = f"continue with: {self.command}{'' if self.typed.resume else ' --resume'}"
             kept = self.folder.checkpoints()
-            print(f"\nstopped by {'SIGTERM' if term else 'Ctrl-C'}; {hint if kept else 'no checkpoint was written yet'}", file=sys.stderr)
+            print(
+                f"\nstopped by {'SIGTERM' if term else 'Ctrl-C'}; {hint if kept else 'no checkpoint was written yet'}",
+                file=sys.stderr,
+            )
         return 128 + (signal.SIGTERM if term else signal.SIGINT)
-
-    @contextmanager
-    def _mistakes_in_one_line(self) -> Iterator[None]:
-        """Turn what a user can mend into a ``UserError``; a failure of running training keeps its traceback."""
-        try:
-            yield
-        except ArgumentError as error:
-            raise self._mistake(errors.parser_message(str(error)), error) from error
-        except Exception as error:
-            if isinstance(error, UserError):
-                raise
-            if message := errors.checkpoint_message(self.checkpoint, error):
-                raise self._mistake(message, error) from error
-            if isinstance(error, FloatingPointError) or (isinstance(error, MISTAKES) and not self._training_has_begun()):
-                text = errors.missing_package(error) if isinstance(error, ImportError) else " ".join(str(error).split())
-                raise self._mistake(text, error) from error
-            raise
 
     def _training_has_begun(self) -> bool:
         return self.trainer is not None and self.trainer.fit_loop.epoch_loop.batch_progress.total.ready > 0
-
-    def _mistake(self, text: str, error: Exception) -> UserError:
-        if self.typed.debug:
-            raise error
-        return UserError(text)
 
 
 def _newest_readable(folder: RunFolder) -> tuple[str | None, int]:

@@ -56,7 +56,9 @@ class RunFolder:
             folder = cls(parent / str(number), name)
             write_json(folder.path / RUN, {"id": secrets.token_hex(4), "kind": kind, "slurm_job": os.environ.get("SLURM_JOB_ID")})
         except OSError as error:
-            raise UserError(f"run.root: cannot write a run folder under {parent} ({error.strerror}); choose another with --run.root") from error
+            raise UserError(
+                f"run.root: cannot write a run folder under {parent} ({error.strerror}); choose another with --run.root"
+            ) from error
         return folder
 
     @property

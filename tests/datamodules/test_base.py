@@ -24,7 +24,9 @@ def sampler(size: int, batch_size: int, rank: int = 0, world_size: int = 1, **op
     return ShardedBatchSampler(size, batch_size, rank=rank, world_size=world_size, **options)
 
 
-@pytest.mark.parametrize(("size", "batch_size", "world_size"), [(10, 4, 1), (10, 4, 2), (23, 8, 4), (8, 8, 8), (33, 8, 2), (9, 8, 8)])
+@pytest.mark.parametrize(
+    ("size", "batch_size", "world_size"), [(10, 4, 1), (10, 4, 2), (23, 8, 4), (8, 8, 8), (33, 8, 2), (9, 8, 8)]
+)
 def test_evaluation_sees_every_sample_once(size: int, batch_size: int, world_size: int):
     ranks = [list(sampler(size, batch_size, rank, world_size)) for rank in range(world_size)]
     assert len({len(keys) for keys in ranks}) == 1

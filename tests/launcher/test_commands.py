@@ -2,9 +2,7 @@
 
 import csv
 import json
-import os
 import signal
-import time
 from pathlib import Path
 
 import pytest

@@ -24,7 +24,9 @@ class Finished:
     output: str
 
 
-def launch(argv: Sequence[object], cwd: Path, ranks: int = 1, env: dict[str, str] | None = None, timeout: float = 300) -> list[Finished]:
+def launch(
+    argv: Sequence[object], cwd: Path, ranks: int = 1, env: dict[str, str] | None = None, timeout: float = 300
+) -> list[Finished]:
     """Run ``train.py argv`` in ``cwd`` on ``ranks`` processes and wait for all of them."""
     environments = [dict(env or {}) for _ in range(ranks)]
     store = None

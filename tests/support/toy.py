@@ -28,7 +28,9 @@ class NoisyLine:
 
 
 class ToyDataModule(LeydenDataModule):
-    def __init__(self, batch_size: int = 8, size: int = 64, num_workers: int = 0, with_test: bool = True, max_epochs: int | None = None):
+    def __init__(
+        self, batch_size: int = 8, size: int = 64, num_workers: int = 0, with_test: bool = True, max_epochs: int | None = None
+    ):
         super().__init__(batch_size, num_workers=num_workers)
         self.size, self.with_test, self.max_epochs = size, with_test, max_epochs
 
