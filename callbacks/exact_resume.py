@@ -27,8 +27,8 @@ class ExactResume(Checkpoint):
 
     Lightning's checkpoint holds parameters, optimisers, loops, callbacks and the loaders' positions. This callback adds the
     random number generators of every rank, and saves only where nothing is under way: after a training step that neither ends
-    the epoch nor is followed by validation, and after an epoch. Together with loaders whose order depends on (seed, epoch) alone,
-    the continued run equals the uninterrupted one bit for bit on a CPU.
+    the epoch nor is followed by validation, at the start of an epoch, and when training has ended. Together with loaders whose
+    order depends on (seed, epoch) alone, the continued run equals the uninterrupted one bit for bit on a CPU.
 
     Ctrl-C and SIGTERM are answered between two steps: the checkpoint is written and the run ends. A second Ctrl-C ends it at
     once. SLURM's SIGUSR1 is handed on to Lightning's requeueing, also between two steps. With several ranks they agree on the
@@ -49,46 +49,50 @@ class ExactResume(Checkpoint):
         self._signal = 0
         self._asked_since_agreement = 0
         self._logged_steps = 0
+        self._at_epoch_start = False
+        self._continues_at_epoch_start = False
         self._replaced_handlers: dict[int, Any] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._saved_at_step = trainer.global_step
         self._signal = 0
         self._replaced_handlers = {number: signal.signal(number, self._remember) for number in ANSWERED_SIGNALS}
+        if self._continues_at_epoch_start:
+            self._continues_at_epoch_start = False
+            _begin_epoch_anew(trainer)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._restore_rng(trainer)
+        stop = self._agreed_signal(trainer)
+        if stop or self._is_due(trainer):
+            self._save(trainer, logged_steps=trainer.fit_loop.epoch_loop._batches_that_stepped, at_epoch_start=True)
+        self._answer(stop)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        if self._rng_states_to_restore is not None:
-            states, self._rng_states_to_restore = self._rng_states_to_restore, None
-            if len(states) == trainer.world_size:
-                set_rng_state(states[trainer.global_rank])
+        self._restore_rng(trainer)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
         if self._nothing_follows(trainer):
             stop = self._agreed_signal(trainer)
-            if stop or trainer.global_step - self._saved_at_step >= self.every_n_steps:
+            if stop or self._is_due(trainer):
                 # Lightning logs this step only after this hook; logged now, the step is on disk before the checkpoint that ends it.
                 trainer._logger_connector.update_train_step_metrics()
                 self._save(trainer, logged_steps=trainer.fit_loop.epoch_loop._batches_that_stepped + 1)
             self._answer(stop)
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        stop = self._agreed_signal(trainer)
-        last_epoch = trainer.max_epochs not in (None, -1) and trainer.current_epoch + 1 >= trainer.max_epochs
-        last_step = trainer.max_steps not in (None, -1) and trainer.global_step >= trainer.max_steps
-        due = trainer.global_step - self._saved_at_step >= self.every_n_steps
-        if stop or due or last_epoch or last_step or trainer.should_stop:
-            self._save(trainer, logged_steps=trainer.fit_loop.epoch_loop._batches_that_stepped)
-        self._answer(stop)
-
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._save(trainer, logged_steps=trainer.fit_loop.epoch_loop._batches_that_stepped)
         self._restore_handlers()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._restore_handlers()
 
     def state_dict(self) -> dict[str, int]:
-        """Return how many steps had been logged: loggers drop what a killed run logged after them."""
-        return {"logged_steps": self._logged_steps}
+        """Return where the run stands, and how many steps had been logged: loggers drop what a killed run logged after them."""
+        return {"logged_steps": self._logged_steps, "at_epoch_start": self._at_epoch_start}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        self._continues_at_epoch_start = bool(state_dict["at_epoch_start"])
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         states: list[Any] = [rng_state()]
@@ -107,8 +111,11 @@ class ExactResume(Checkpoint):
         validation_follows = epoch_loop._should_check_val_fx(fetcher)
         return not (validation_follows or epoch_loop._is_training_done or epoch_loop._should_accumulate())
 
-    def _save(self, trainer: Trainer, logged_steps: int) -> None:
-        self._saved_at_step, self._logged_steps = trainer.global_step, logged_steps
+    def _is_due(self, trainer: Trainer) -> bool:
+        return trainer.global_step - self._saved_at_step >= self.every_n_steps
+
+    def _save(self, trainer: Trainer, logged_steps: int, at_epoch_start: bool = False) -> None:
+        self._saved_at_step, self._logged_steps, self._at_epoch_start = trainer.global_step, logged_steps, at_epoch_start
         for logger in trainer.loggers:
             logger.save()
         folder = Path(self.dirpath or Path(trainer.default_root_dir) / "checkpoints")
@@ -116,6 +123,12 @@ class ExactResume(Checkpoint):
         if trainer.is_global_zero and last.exists():
             os.replace(last, folder / "previous.ckpt")
         trainer.save_checkpoint(last)
+
+    def _restore_rng(self, trainer: Trainer) -> None:
+        if self._rng_states_to_restore is not None:
+            states, self._rng_states_to_restore = self._rng_states_to_restore, None
+            if len(states) == trainer.world_size:
+                set_rng_state(states[trainer.global_rank])
 
     def _agreed_signal(self, trainer: Trainer) -> int:
         if trainer.world_size == 1:
@@ -149,6 +162,21 @@ class ExactResume(Checkpoint):
         for number, handler in self._replaced_handlers.items():
             signal.signal(number, handler)
         self._replaced_handlers = {}
+
+
+def _begin_epoch_anew(trainer: Trainer) -> None:
+    """Let a run that was saved at the start of an epoch begin that epoch like any other.
+
+    Lightning would infer from the counters that the epoch before is not quite over, and train one more batch of it wherever no
+    validation ended it.
+    """
+    fit_loop = trainer.fit_loop
+    for progress in (fit_loop.epoch_progress.total, fit_loop.epoch_progress.current):
+        progress.ready = progress.started = progress.processed = progress.completed
+    fit_loop._restarting = False  # its setter would keep True when training is limited by steps
+    fit_loop.epoch_loop.restarting = False
+    fit_loop.reset_restart_stage()
+    fit_loop.epoch_loop.reset_restart_stage()
 
 
 def rng_state() -> RNGState:

@@ -72,13 +72,15 @@ class LeydenCLI(LightningCLI):
         """Instantiate the data first, let it fill the model, then let both fill the trainer."""
         if self.config.run.smoke:
             self._shrink()
-        config = self.config.clone()
-        self.datamodule = self.parser.instantiate_classes(Namespace(data=config.pop("data")))["data"]
+        written, self.config = self.config, self.config.clone()
+        self.datamodule = self.parser.instantiate(Namespace(data=self.config.data)).data
         if hasattr(self.datamodule, "model_arguments"):
-            fill_unset(config.model, self.datamodule.model_arguments())
-        self._point_into_folder(config)
-        self.config_init = self.parser.instantiate_classes(config)
+            fill_unset(self.config.model, self.datamodule.model_arguments())
+        self._point_into_folder(self.config)
+        vars(self).pop("config_dump", None)  # Lightning stores this dump in checkpoints: it must hold what was filled in
+        self.config_init = self.parser.instantiate(Namespace({k: v for k, v in vars(self.config).items() if k != "data"}))
         self.model = self.config_init.model
+        self.config = written
         self._apply_trainer_defaults()
         self.trainer = self.instantiate_trainer()
 
@@ -95,7 +97,7 @@ class LeydenCLI(LightningCLI):
     def save_config(self, path: Path) -> None:
         """Write what was parsed, free of this run's own paths, so that it can be given as ``--config`` again."""
         temporary = path.with_name(f".{path.name}.part")
-        self.parser.save(self.config, str(temporary), skip_none=False, overwrite=True, multifile=False)
+        self.parser.save(self.config, str(temporary), skip_unset=False, overwrite=True, multifile=False)
         temporary.replace(path)
 
     def _forced_callbacks(self, settings: dict[str, Any]) -> list[str]:

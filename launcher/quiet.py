@@ -9,10 +9,6 @@ HARMLESS = (
     r"The '\w+' does not have many workers",
     r"The number of training batches \(\d+\) is smaller than the logging interval",
     "Checkpoint directory .* exists and is not empty",
-    "`isinstance\\(treespec, LeafSpec\\)` is deprecated",
-    "You're using the WeightAveraging callback, but loading a checkpoint outside",
-    "Attribute 'task' is an instance of `nn.Module` and is already saved",
-    "Precision bf16-mixed is not supported by the model summary",
     "The `srun` command is available on your system but is not used",
     "isinstance.*LeafSpec",
 )
@@ -28,7 +24,6 @@ ADVERTISING = (
     "You are using a CUDA device",
     "litlogger",
 )
-
 
 SPEAKERS = (
     "lightning.pytorch.utilities.rank_zero",

@@ -9,23 +9,7 @@ from pathlib import Path
 
 import pytest
 from parity import assert_parity
-
-PROJECT = Path(__file__).parents[1]
-TOY = ["--config", PROJECT / "tests" / "support" / "toy.yaml", "--model.init_args.dropout=0"]
-SUDOKU = [
-    "--data.init_args.train_size=64",
-    "--data.init_args.val_size=10",
-    "--data.init_args.test_size=11",
-    "--data.init_args.batch_size=16",
-    "--trainer.max_steps=6",
-    "--trainer.val_check_interval=3",
-    "--trainer.log_every_n_steps=1",
-]
-SHORT_RUNS = {
-    "toy": TOY,
-    "sheaf_admm": ["--config", PROJECT / "configs/sheaf_admm/sudoku.yaml", *SUDOKU, "--model.init_args.train_horizon=[4,8]"],
-    "sheaf_admm/mpnn": ["--config", PROJECT / "configs/sheaf_admm/sudoku_mpnn.yaml", *SUDOKU],
-}
+from short_runs import PROJECT, SHORT_RUNS
 
 
 @pytest.mark.parametrize("method", SHORT_RUNS)
@@ -43,7 +27,7 @@ def test_two_nodes_on_loopback(tmp_path: Path):
             [
                 *(sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", f"--node-rank={rank}"),
                 *("--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=leyden"),
-                *(PROJECT / "train.py", *TOY, "--config", PROJECT / "configs/overlays/ddp.yaml"),
+                *(PROJECT / "train.py", *SHORT_RUNS["toy"], "--config", PROJECT / "configs/overlays/ddp.yaml"),
             ],
             cwd=tmp_path,
             env=environment,

@@ -8,17 +8,34 @@ from typing import Any
 import pytest
 import torch
 from processes import launch
+from short_runs import SHORT_RUNS, TOY
 
-TOY = Path(__file__).parents[1] / "support" / "toy.yaml"
-KILLS = [
-    (1, "before_optimizer_step"),  # before the first checkpoint
-    (5, "batch_start"),
-    (7, "batch_end"),
-    (8, "validation_end"),
-    (8, "epoch_start"),
-    (16, "batch_end"),
-    (17, "before_optimizer_step"),
-]
+from callbacks import ExactResume
+
+WITHIN_EPOCHS = ["--trainer.check_val_every_n_epoch=null", "--trainer.val_check_interval=5"]
+CASES: dict[str, tuple[list[object], list[str]]] = {
+    "checkpoints anywhere": (
+        ["--resume.every_n_steps=3"],
+        [
+            "1 before_optimizer_step",  # before the first checkpoint
+            *("5 batch_start", "7 batch_end", "8 validation_end", "8 epoch_start", "16 batch_end", "17 before_optimizer_step"),
+        ],
+    ),
+    "checkpoints at epoch starts": (["--resume.every_n_steps=8"], ["8 batch_start", "12 batch_end", "23 before_optimizer_step"]),
+    "validation every other epoch": (
+        ["--resume.every_n_steps=8", "--trainer.check_val_every_n_epoch=2"],
+        ["10 batch_end", "16 validation_end"],
+    ),
+    "validation within epochs": (
+        ["--resume.every_n_steps=4", "--trainer.max_epochs=-1", "--trainer.max_steps=22", *WITHIN_EPOCHS],
+        ["9 batch_end", "10 validation_end", "13 before_optimizer_step", "20 validation_end"],
+    ),
+    "epochs of one batch": (
+        ["--data.init_args.size=8", "--trainer.max_epochs=12", "--trainer.check_val_every_n_epoch=5"],
+        ["5 validation_end", "8 batch_end"],
+    ),
+    "workers": (["--data.init_args.num_workers=2"], ["7 batch_end"]),
+}
 
 
 def state(folder: Path) -> dict[str, Any]:
@@ -40,49 +57,82 @@ def differences(a: Any, b: Any, where: str = "") -> list[str]:
 
 
 def relevant(checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """All but what differs by nature: paths, times, and the callback that kills."""
-    callbacks = {k: v for k, v in checkpoint["callbacks"].items() if not k.startswith(("ModelCheckpoint", "Timer", "KillAt"))}
+    """All but what differs by nature: paths and times."""
+    callbacks = {k: v for k, v in checkpoint["callbacks"].items() if not k.startswith(("ModelCheckpoint", "Timer"))}
     best = next(v for k, v in checkpoint["callbacks"].items() if k.startswith("ModelCheckpoint"))
-    scores = {key: best[key] for key in ("best_model_score", "current_score")}
+    scores = {"best_model_score": best["best_model_score"]}
     return {k: v for k, v in checkpoint.items() if k not in ("callbacks", "loops")} | {"callbacks": callbacks, "best": scores}
 
 
-def killed_and_continued(tmp_path: Path, step: int, moment: str, ranks: int, *overrides: str) -> Path:
-    kill = f'[{{"class_path": "toy.KillAt", "init_args": {{"step": {step}, "moment": "{moment}"}}}}]'
-    command = ["--config", TOY, *overrides]
-    killed = launch([*command, f"--trainer.callbacks={kill}"], tmp_path, ranks)
-    assert -signal.SIGKILL in [p.status for p in killed], killed
-    continued = launch([*command, "--resume", "--trainer.callbacks=null"], tmp_path, ranks)
+def folder_of(cwd: Path) -> Path:
+    return cwd / "runs" / "resume" / "run" / "0"
+
+
+def command(words: list[object], ranks: int) -> list[object]:
+    kill = '--trainer.callbacks+={"class_path": "toy.KillAt"}'
+    return [*words, kill, f"--trainer.devices={ranks}", "--trainer.accelerator=cpu", "--run.name=resume/run"]
+
+
+def undisturbed(cwd: Path, words: list[object], ranks: int) -> Path:
+    done = launch(command(words, ranks), cwd, ranks)
+    assert [p.status for p in done] == [0] * ranks, done
+    return folder_of(cwd)
+
+
+def killed_and_continued(cwd: Path, words: list[object], ranks: int, *kills: str) -> Path:
+    resume = [*words[:2], "--run.name=resume/run", "--resume"]
+    for kill, started in zip(kills, [command(words, ranks), *[resume] * len(kills)], strict=False):
+        killed = launch(started, cwd, ranks, env={"KILL_AT": kill})
+        assert -signal.SIGKILL in [p.status for p in killed], killed
+    continued = launch(resume, cwd, ranks)
     assert [p.status for p in continued] == [0] * ranks, continued
-    return tmp_path / "runs" / "support" / "toy" / "0"
+    return folder_of(cwd)
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    folders = {}
-    for ranks in (1, 2):
-        cwd = tmp_path_factory.mktemp(f"ranks{ranks}")
-        done = launch(["--config", TOY, f"--trainer.devices={ranks}"], cwd, ranks)
-        assert [p.status for p in done] == [0] * ranks, done
-        folders[ranks] = cwd / "runs" / "support" / "toy" / "0"
-    return folders
+def assert_same_run(one: Path, other: Path) -> None:
+    assert differences(relevant(state(one)), relevant(state(other))) == []
+    assert metrics(one) == metrics(other)
 
 
-@pytest.mark.parametrize(("step", "moment"), KILLS)
-def test_one_process(undisturbed: dict[int, Path], tmp_path: Path, step: int, moment: str):
-    folder = killed_and_continued(tmp_path, step, moment, 1)
-    assert differences(relevant(state(folder)), relevant(state(undisturbed[1]))) == []
-    assert metrics(folder) == metrics(undisturbed[1])
+@pytest.mark.parametrize("case", CASES)
+def test_one_process(tmp_path: Path, case: str):
+    overrides, kills = CASES[case]
+    words = [*TOY, *overrides]
+    reference = undisturbed(tmp_path, words, 1)
+    for kill in kills:
+        (tmp_path / kill).mkdir()
+        assert_same_run(killed_and_continued(tmp_path / kill, words, 1, kill), reference)
 
 
-@pytest.mark.parametrize(("step", "moment"), [(7, "batch_end"), (8, "epoch_start"), (13, "before_optimizer_step")])
-def test_two_ranks(undisturbed: dict[int, Path], tmp_path: Path, step: int, moment: str):
-    folder = killed_and_continued(tmp_path, step, moment, 2, "--trainer.devices=2")
-    assert differences(relevant(state(folder)), relevant(state(undisturbed[2]))) == []
-    assert metrics(folder) == metrics(undisturbed[2])
+def test_two_ranks(tmp_path: Path):
+    reference = undisturbed(tmp_path, TOY, 2)
+    for kill in ("7 batch_end", "8 epoch_start", "13 before_optimizer_step"):
+        (tmp_path / kill).mkdir()
+        assert_same_run(killed_and_continued(tmp_path / kill, TOY, 2, kill), reference)
 
 
-def test_the_comparison_sees_a_difference(undisturbed: dict[int, Path]):
-    checkpoint = relevant(state(undisturbed[1]))
+def test_killed_twice(tmp_path: Path):
+    reference = undisturbed(tmp_path, TOY, 1)
+    cwd = tmp_path / "twice"
+    cwd.mkdir()
+    killed_and_continued(cwd, TOY, 1, "5 batch_start", "11 batch_end")
+    assert_same_run(folder_of(cwd), reference)
+
+
+@pytest.mark.parametrize("method", [method for method in SHORT_RUNS if method != "toy"])
+def test_every_method(tmp_path: Path, method: str):
+    reference = undisturbed(tmp_path, SHORT_RUNS[method], 1)
+    for kill in ("5 batch_end", "6 validation_end"):
+        (tmp_path / kill).mkdir()
+        assert_same_run(killed_and_continued(tmp_path / kill, SHORT_RUNS[method], 1, kill), reference)
+
+
+def test_the_comparison_sees_a_difference(tmp_path: Path):
+    checkpoint = relevant(state(undisturbed(tmp_path, TOY, 1)))
     changed = {**checkpoint, "state_dict": {k: v + 1e-7 for k, v in checkpoint["state_dict"].items()}}
     assert differences(checkpoint, changed)
+
+
+def test_impossible_interval():
+    with pytest.raises(ValueError, match="every_n_steps >= 1"):
+        ExactResume(every_n_steps=0)

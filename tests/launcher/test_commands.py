@@ -9,8 +9,10 @@ import pytest
 import torch
 import yaml
 from processes import Finished, launch
+from toy import ToyModule
 
 TOY = Path(__file__).parents[1] / "support" / "toy.yaml"
+KILL = '--trainer.callbacks+={"class_path": "toy.KillAt"}'
 OVERLAYS = Path(__file__).parents[2] / "configs" / "overlays"
 
 
@@ -60,6 +62,7 @@ def test_the_best_checkpoint_is_tested(trained: Path):
     checkpoint = torch.load(best, weights_only=True)
     score = next(v for k, v in checkpoint["callbacks"].items() if k.startswith("ModelCheckpoint"))["best_model_score"]
     assert float(score) == pytest.approx(min(losses))
+    assert ToyModule.load_from_checkpoint(best).net[0].in_features == 3  # what the data dictated is in the checkpoint
     done = run(trained, "test", "--config", TOY, "--run.name", "again/test", "--ckpt_path", best)
     assert done.status == 0, done.output
     assert summary(trained, name="again/test")["metrics"]["test/loss"] == summary(trained)["metrics"]["test/loss"]
@@ -176,11 +179,11 @@ def test_a_read_only_folder(tmp_path: Path):
 
 
 def test_a_torn_checkpoint_is_passed_over(tmp_path: Path):
-    kill = '[{"class_path": "toy.KillAt", "init_args": {"step": 13, "moment": "batch_start"}}]'
-    assert run(tmp_path, "--config", TOY, f"--trainer.callbacks={kill}").status == -signal.SIGKILL
+    killed = run(tmp_path, "--config", TOY, KILL, env={"KILL_AT": "13 batch_start"})
+    assert killed.status == -signal.SIGKILL
     last = tmp_path / "runs/support/toy/0/checkpoints/last.ckpt"
     last.write_bytes(last.read_bytes()[:1000])
-    output = toy(tmp_path, "--resume", "--trainer.callbacks=null")
+    output = toy(tmp_path, "--resume")
     assert "last.ckpt is torn and is passed over" in output
     assert summary(tmp_path)["steps"] == 24
 
@@ -200,8 +203,8 @@ def test_signals_end_cleanly(trained: Path, tmp_path: Path, number: int, status:
 
 def test_slurm_requeue_continues_in_the_same_folder(tmp_path: Path):
     job = {"SLURM_JOB_ID": "4711"}
-    kill = '[{"class_path": "toy.KillAt", "init_args": {"step": 10, "moment": "batch_start"}}]'
-    assert run(tmp_path, "--config", TOY, f"--trainer.callbacks={kill}", env=job).status == -signal.SIGKILL
-    toy(tmp_path, "--trainer.callbacks=null", env={**job, "SLURM_RESTART_COUNT": "1"})
+    killed = run(tmp_path, "--config", TOY, KILL, env={**job, "KILL_AT": "10 batch_start"})
+    assert killed.status == -signal.SIGKILL
+    toy(tmp_path, env={**job, "SLURM_RESTART_COUNT": "1"})
     assert [p.name for p in (tmp_path / "runs/support/toy").iterdir()] == ["0"]
     assert summary(tmp_path)["steps"] == 24

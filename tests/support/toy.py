@@ -97,10 +97,11 @@ class WithoutTraining(LightningModule):
 
 
 class KillAt(Callback):
-    """Kill the process without warning, as a power cut would, at a step and at a moment of that step."""
+    """Kill the process without warning, as a power cut would, where ``KILL_AT="<step> <moment>"`` says."""
 
-    def __init__(self, step: int, moment: str) -> None:
-        self.step, self.moment = step, moment
+    def __init__(self) -> None:
+        step, _, self.moment = os.environ.get("KILL_AT", "-1 ").partition(" ")
+        self.step = int(step)
 
     def _kill(self, trainer: Trainer, moment: str) -> None:
         if moment == self.moment and trainer.global_step == self.step:

@@ -1,0 +1,24 @@
+"""One short run a method, for the tests that every method must pass: add a line for yours."""
+
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[2]
+CONFIGS = PROJECT / "configs"
+
+TOY = ["--config", PROJECT / "tests" / "support" / "toy.yaml"]
+TINY_SUDOKU = [
+    "--data.init_args.train_size=64",
+    "--data.init_args.val_size=10",
+    "--data.init_args.test_size=11",
+    "--data.init_args.batch_size=16",
+    "--trainer.max_steps=9",
+    "--trainer.val_check_interval=3",
+    "--trainer.log_every_n_steps=1",
+    "--resume.every_n_steps=2",
+]
+
+SHORT_RUNS: dict[str, list[object]] = {
+    "toy": [*TOY, "--model.init_args.dropout=0"],
+    "sheaf_admm": ["--config", CONFIGS / "sheaf_admm/sudoku.yaml", *TINY_SUDOKU, "--model.init_args.train_horizon=[4,8]"],
+    "sheaf_admm/mpnn": ["--config", CONFIGS / "sheaf_admm/sudoku_mpnn.yaml", *TINY_SUDOKU],
+}
