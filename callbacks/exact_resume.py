@@ -171,6 +171,7 @@ def _begin_epoch_anew(trainer: Trainer) -> None:
     validation ended it.
     """
     fit_loop = trainer.fit_loop
+    progress: Any
     for progress in (fit_loop.epoch_progress.total, fit_loop.epoch_progress.current):
         progress.ready = progress.started = progress.processed = progress.completed
     fit_loop._restarting = False  # its setter would keep True when training is limited by steps

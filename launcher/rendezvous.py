@@ -25,9 +25,8 @@ def decide_on_rank_zero(decide: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
         if SLURMEnvironment.detect():
             environment = SLURMEnvironment()
-            return _through_store(
-                decide, environment.main_address, environment.main_port, environment.global_rank(), environment.world_size()
-            )
+            address, port = environment.main_address, environment.main_port + 1  # main_port is for the process group
+            return _through_store(decide, address, port, environment.global_rank(), environment.world_size())
     decision = decide()
     os.environ["LEYDEN_DECISION"] = json.dumps({**decision, "by": os.getpid()})
     return decision

@@ -74,6 +74,7 @@ class Run:
         else:
             folder = RunFolder.create(root, name, self.typed.subcommand or "fit")
             return {"folder": str(folder.path.resolve()), "continued": False, "checkpoint": None, "resume_step": None}
+        folder.drop_requeue_checkpoints()
         path, step = _newest_readable(folder)
         return {"folder": str(folder.path.resolve()), "continued": True, "checkpoint": path, "resume_step": step}
 

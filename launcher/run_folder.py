@@ -91,6 +91,11 @@ class RunFolder:
         folder = self.path / CHECKPOINTS
         return [path for name in ("last.ckpt", "previous.ckpt") if (path := folder / name).exists()]
 
+    def drop_requeue_checkpoints(self) -> None:
+        """Remove what Lightning saves before it requeues a SLURM job: ``last.ckpt`` is the same or newer."""
+        for path in self.path.glob("hpc_ckpt_*.ckpt"):
+            path.unlink()
+
     def discard(self) -> None:
         """Remove a folder in which no training was done, and the empty folders above it."""
         if not self.checkpoints():

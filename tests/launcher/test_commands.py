@@ -199,12 +199,3 @@ def test_signals_end_cleanly(trained: Path, tmp_path: Path, number: int, status:
     resumed = launch([*words, "--resume", "--trainer.callbacks=null"], tmp_path, ranks)
     assert [p.status for p in resumed] == [0] * ranks, resumed
     assert summary(tmp_path)["steps"] == 64
-
-
-def test_slurm_requeue_continues_in_the_same_folder(tmp_path: Path):
-    job = {"SLURM_JOB_ID": "4711"}
-    killed = run(tmp_path, "--config", TOY, KILL, env={**job, "KILL_AT": "10 batch_start"})
-    assert killed.status == -signal.SIGKILL
-    toy(tmp_path, env={**job, "SLURM_RESTART_COUNT": "1"})
-    assert [p.name for p in (tmp_path / "runs/support/toy").iterdir()] == ["0"]
-    assert summary(tmp_path)["steps"] == 24

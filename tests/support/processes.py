@@ -25,12 +25,20 @@ class Finished:
 
 
 def launch(
-    argv: Sequence[object], cwd: Path, ranks: int = 1, env: dict[str, str] | None = None, timeout: float = 300
+    argv: Sequence[object],
+    cwd: Path,
+    ranks: int = 1,
+    env: dict[str, str] | None = None,
+    slurm_job: int | None = None,
+    timeout: float = 300,
 ) -> list[Finished]:
-    """Run ``train.py argv`` in ``cwd`` on ``ranks`` processes and wait for all of them."""
+    """Run ``train.py argv`` in ``cwd`` on ``ranks`` processes, as torchrun or as a SLURM job would, and wait for all of them."""
     environments = [dict(env or {}) for _ in range(ranks)]
     store = None
-    if ranks > 1:
+    if slurm_job is not None:
+        for rank, environment in enumerate(environments):
+            environment.update(_srun_environment(rank, ranks, slurm_job))
+    elif ranks > 1:
         from torch.distributed import TCPStore
 
         store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -65,6 +73,21 @@ def _torchrun_environment(rank: int, ranks: int, port: int) -> dict[str, str]:
         "TORCHELASTIC_RUN_ID": "test",
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCHELASTIC_RESTART_COUNT": "0",
+    }
+
+
+def _srun_environment(rank: int, ranks: int, job: int) -> dict[str, str]:
+    return {
+        "SLURM_JOB_ID": str(job),
+        "SLURM_JOB_NAME": "test",
+        "SLURM_NTASKS": str(ranks),
+        "SLURM_NTASKS_PER_NODE": str(ranks),
+        "SLURM_NNODES": "1",
+        "SLURM_NODELIST": "127.0.0.1",
+        "SLURM_PROCID": str(rank),
+        "SLURM_LOCALID": str(rank),
+        "SLURM_NODEID": "0",
+        "RANK": str(rank),
     }
 
 
