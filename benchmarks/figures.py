@@ -53,10 +53,9 @@ def horizon_figure(
         axes.fill_between(list(points), low, high, color=style["color"], alpha=0.2, linewidth=0)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:.0f}")
-    axes.axvline(trained_at, color="grey", linewidth=1, linestyle=":")
-    axes.annotate(" as trained", (trained_at, 1.0), xycoords=("data", "axes fraction"), va="top", color="grey")
+    axes.axvline(trained_at, color="grey", linewidth=1, linestyle=":", label="K in training")
     axes.set(xlabel=x_label, ylabel=f"{y_label} (%)", ylim=(-2, 102))
-    axes.legend(title="mean and standard error")
+    figure.legend(title="mean and standard error", loc="outside lower center", ncols=2)
     return figure
 
 

@@ -6,7 +6,8 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from callbacks.figures import figure_style, publish_figure
+from callbacks.figure_style import figure_style
+from callbacks.figures import publish_figure
 from callbacks.puzzle_figures import board_strip
 
 if TYPE_CHECKING:

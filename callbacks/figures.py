@@ -3,8 +3,6 @@
 import os
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,30 +12,6 @@ from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Colours that people with any colour vision can tell apart (Okabe and Ito 2008), without the pale yellow."""
-
-
-@contextmanager
-def figure_style() -> Iterator[None]:
-    """Draw in the project's style inside this context; matplotlib's global settings are as before afterwards."""
-    import matplotlib
-    from cycler import cycler
-
-    style: Any = {
-        "axes.prop_cycle": cycler(color=PALETTE),
-        "axes.grid": True,
-        "axes.spines.right": False,
-        "axes.spines.top": False,
-        "figure.dpi": 150,
-        "font.size": 9,
-        "grid.alpha": 0.3,
-        "legend.frameon": False,
-        "lines.linewidth": 1.6,
-    }
-    with matplotlib.rc_context(style):
-        yield
 
 
 def publish_figure(trainer: Trainer, figure: "Figure", name: str) -> Path | None:

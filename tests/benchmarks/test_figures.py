@@ -9,7 +9,8 @@ from matplotlib import image
 from benchmarks.experiments import REPOSITORY, Experiment, load_experiments, method_names
 from benchmarks.figures import convergence_figure, curve, horizon_figure
 from benchmarks.results import Record
-from benchmarks.style import COLOURS, save_figure
+from benchmarks.style import save_figure
+from callbacks.figure_style import PALETTE
 
 
 def record(variant: str, metric: str, seed: int, value: float) -> Record:
@@ -62,11 +63,11 @@ def test_figures_are_saved_alike_each_time(tmp_path: Path):
     for name in ("first.png", "second.png"):
         save_figure(draw, tmp_path / name)
     assert (tmp_path / "first.png").read_bytes() == (tmp_path / "second.png").read_bytes()
-    assert image.imread(tmp_path / "first.png").shape == (608, 960, 4)
+    assert image.imread(tmp_path / "first.png").shape == (570, 900, 4)
 
 
 def test_palette_has_no_repeats():
-    assert len(set(COLOURS)) == len(COLOURS)
+    assert len(set(PALETTE)) == len(PALETTE)
 
 
 @pytest.mark.parametrize("method", method_names())

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from callbacks.figures import PALETTE, figure_style, publish_figure
+from callbacks.figure_style import PALETTE, figure_style
+from callbacks.figures import publish_figure
 
 
 class LoggedModel(BoringModel):
