@@ -6,6 +6,7 @@ ones go on, so the same command may be given again at any time.
 """
 
 import argparse
+import math
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -121,7 +122,8 @@ def records_of(job: Job, experiment: Experiment) -> list[Record]:
         raise ValueError(f"run {job.name} did not measure {', '.join(missing)}; it has: {known}")
     cost = (summary["steps"], summary["train_seconds"], summary["parameters"])
     config = Path(job.config).stem
-    return [Record(job.experiment, job.variant, name, job.seed, summary["metrics"][name], *cost, config) for name in names]
+    values = {name: math.nan if summary["metrics"][name] is None else summary["metrics"][name] for name in names}
+    return [Record(job.experiment, job.variant, name, job.seed, value, *cost, config) for name, value in values.items()]
 
 
 def _publish(experiment: Experiment | Calculation, options: argparse.Namespace, results: Results) -> None:

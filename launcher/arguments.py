@@ -20,6 +20,9 @@ No subcommand trains and then tests the best checkpoint.
   --resume          continue the newest unfinished run of this config exactly where it was
   --ckpt_path FILE  start from this checkpoint (validate, test, predict: the one to use)
   --debug           show the traceback of an error
+  --print_config    print the whole configuration and do nothing
+
+  python train.py --model.help lightning_modules.SheafADMMModule    the parameters of a model; --data.help, --trainer.help alike
 """
 
 

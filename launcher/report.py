@@ -7,6 +7,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import yaml
+
 from launcher.listing import experiments
 from launcher.paths import PROJECT
 from launcher.run_folder import RunFolder, runs
@@ -17,26 +19,29 @@ MAX_COLUMNS = 6
 def result_table(folder: RunFolder, root: Path) -> str:
     """Return the table of a finished run.
 
-    The baselines of ``method/task`` are the experiments ``method/task_…``. For each the newest finished run under ``root`` counts;
-    where there is none, the published mean and standard deviation over seeds of ``docs/results``.
+    The baselines of ``method/task`` are the experiments ``method/task_…`` on the same data. For each the newest finished run under
+    ``root`` counts; where there is none, the published mean and standard deviation over seeds of ``docs/results``.
     """
     metrics = folder.summary()["metrics"]
     columns = sorted((key for key in metrics if key.startswith("test/")), key=len)[:MAX_COLUMNS] or sorted(metrics)[:MAX_COLUMNS]
-    rows = [[f"{folder.name} (this run)", *(f"{metrics[key]:.4g}" for key in columns)]]
-    method = folder.name.split("/")[0]
-    for name in (f"{method}/{path.stem}" for path in experiments() if path.parent.name == method):
-        if name.startswith(f"{folder.name}_"):
-            known = _last_run(root, name, columns) or _published(name, columns)
-            if known:
-                rows.append(known)
+    rows = [[f"{folder.name} (this run)", *(_number(metrics[key]) for key in columns)]]
+    for name in _baselines(folder.name):
+        known = _last_run(root, name, columns) or _published(name, columns)
+        if known:
+            rows.append(known)
     return _aligned([["", *columns], *rows])
+
+
+def _baselines(name: str) -> list[str]:
+    data = {f"{path.parent.name}/{path.stem}": yaml.safe_load(path.read_text()).get("data") for path in experiments()}
+    return [other for other in data if other.startswith(f"{name}_") and data[other] == data.get(name)]
 
 
 def _last_run(root: Path, name: str, columns: list[str]) -> list[str] | None:
     for other in runs(root, name):
         if other.finished and any(key in other.summary()["metrics"] for key in columns):
             known = other.summary()["metrics"]
-            return [f"{name} (run {other.path.name})", *(f"{known[key]:.4g}" if key in known else "-" for key in columns)]
+            return [f"{name} (run {other.path.name})", *(_number(known.get(key)) for key in columns)]
     return None
 
 
@@ -48,6 +53,10 @@ def _published(name: str, columns: list[str]) -> list[str] | None:
     records: list[dict[str, Any]] = [r for r in json.loads(path.read_text())["records"] if r.get("config", r["variant"]) == task]
     cells = [_mean_and_spread([r["value"] for r in records if r["metric"] == key]) for key in columns]
     return [f"{name} (published)", *cells] if any(cell != "-" for cell in cells) else None
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
 
 
 def _mean_and_spread(values: list[float]) -> str:

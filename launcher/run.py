@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import signal
@@ -54,12 +55,14 @@ class Run:
         self.trainer: Trainer | None = None
         try:
             return self._run(self._build(decision["resume_step"]))
-        except Exception as error:
+        except BaseException as error:
             running = self._training_has_begun()
             if is_rank_zero() and not self.continued and not running:
                 self.folder.discard()
+            if self.typed.debug or isinstance(error, UserError) or not isinstance(error, Exception):
+                raise
             message = errors.explain(error, self.checkpoint, running)
-            if message is None or self.typed.debug or isinstance(error, UserError):
+            if message is None:
                 raise
             raise UserError(message) from error
 
@@ -148,7 +151,7 @@ class Run:
             "name": self.folder.name,
             "status": "finished",
             "seed": cli.config.seed_everything,
-            "metrics": metrics,
+            "metrics": {key: value if math.isfinite(value) else None for key, value in metrics.items()},  # JSON has no NaN
             "steps": trainer.global_step,
             "epochs": trainer.current_epoch,
             "train_seconds": round(self.train_seconds, 2),

@@ -162,6 +162,12 @@ def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path: Path, mistake: str):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("word", ["--print_config", "--model.help=toy.ToyModule", "--help"])
+def test_asking_leaves_nothing(tmp_path: Path, word: str):
+    assert "lr" in toy(tmp_path, word) or word == "--help"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_checkpoints_that_do_not_fit(trained: Path, tmp_path: Path):
     best = summary(trained)["best_checkpoint"]
     output = toy(tmp_path, "--model=toy.WithoutTraining", "--ckpt_path", best, "--trainer.max_epochs=1", status=0)

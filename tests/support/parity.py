@@ -34,4 +34,4 @@ def assert_parity(tmp_path: Path, words: Sequence[object], tolerance: float = 1e
     assert one.keys() == two.keys()
     worst = {name: float((one[name] - two[name]).abs().max()) for name in one if one[name].is_floating_point()}
     assert max(worst.values()) < tolerance, worst
-    assert metrics_of_two == pytest.approx(metrics_of_one, rel=tolerance, abs=tolerance, nan_ok=True)
+    assert metrics_of_two == pytest.approx(metrics_of_one, rel=tolerance, abs=tolerance)
