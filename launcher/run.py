@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning import Trainer
+from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, Timer
 from lightning.pytorch.trainer.states import TrainerStatus
 from lightning.pytorch.utilities.exceptions import SIGTERMException
@@ -102,7 +102,7 @@ class Run:
     def _run(self, cli: LeydenCLI) -> int:
         subcommand = self.typed.subcommand or "fit"
         trainer = cli.trainer
-        model = torch.compile(cli.model) if cli.config.run.compile else cli.model
+        model = _compiled(cli.model) if cli.config.run.compile else cli.model
         passed = {"model": model, "datamodule": cli.datamodule, "weights_only": True}
         try:
             if subcommand == "predict":
@@ -193,6 +193,14 @@ def _newest_readable(folder: RunFolder) -> tuple[str | None, int]:
         print(f"warning: {path} is torn and is passed over", file=sys.stderr)
     print(f"{folder.path} holds no checkpoint yet: it begins again", file=sys.stderr)
     return None, 0
+
+
+def _compiled(model: LightningModule) -> Any:
+    """Compile what the module's own ``compile`` says is worth it, else its steps as a whole."""
+    if type(model).compile is torch.nn.Module.compile:
+        return torch.compile(model)
+    model.compile()
+    return model
 
 
 def _has_test(cli: LeydenCLI) -> bool:

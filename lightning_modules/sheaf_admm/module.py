@@ -130,6 +130,10 @@ class SheafADMMModule(AgentModule):
         if longest <= 1:
             self.restriction_maps.requires_grad_(False)
 
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile one ADMM iteration, which all K share: the whole unrolled step would compile K times as long."""
+        self.admm.iteration = torch.compile(self.admm.iteration, *args, **kwargs)  # type: ignore[method-assign]
+
     def coordinate(self, view: Tensor, horizon: int, **options: Any) -> ADMMOutput:
         """Encode views and run ADMM on them.
 
@@ -196,6 +200,10 @@ class RecurrentMPNNModule(AgentModule):
         if horizon_bounds(self.train_horizon)[1] == 0:
             self.mpnn.requires_grad_(False)
             self.mpnn.start.requires_grad_(True)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile one round, which all K share."""
+        self.mpnn._round = torch.compile(self.mpnn._round, *args, **kwargs)  # type: ignore[method-assign]
 
     def iterates(self, batch: Batch, wanted: Sequence[int]) -> dict[int, Tensor]:
         h_NBd, _ = self.task.encode(self.task.views(batch))

@@ -73,6 +73,21 @@ def test_thirty_steps_make_the_loss_fall(kind):
     assert after < 0.7 * before
 
 
+@pytest.mark.parametrize("kind", ["sheaf", "slot"])
+def test_compiled_iterations_give_the_same_gradients(kind):
+    def gradients(module: AgentModule) -> list[torch.Tensor]:
+        module.zero_grad()
+        module._window_loss(module.iterates(puzzles(), [3, 4]), puzzles()).backward()
+        return [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+
+    module = build(kind)
+    eager = gradients(module)
+    module.compile(backend="aot_eager", fullgraph=True)
+    for expected, gradient in zip(eager, gradients(module), strict=True):
+        assert torch.allclose(gradient, expected, atol=1e-5)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
+
+
 def test_two_ranks_draw_equal_horizons():
     first, second, other = (build("sheaf", train_horizon=(2, 5), horizon_seed=seed) for seed in (0, 0, 1))
     torch.manual_seed(7)
