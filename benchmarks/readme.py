@@ -1,4 +1,4 @@
-"""Write the result tables of README from ``docs/results/*.json``: ``python -m benchmarks.readme``."""
+"""Write the result tables of README and of the method cards from ``docs/results/*.json``: ``python -m benchmarks.readme``."""
 
 import argparse
 import sys
@@ -13,10 +13,10 @@ from benchmarks.speed_results import SpeedResults, speed_table
 BEGIN, END = "<!-- results -->", "<!-- /results -->"
 
 
-def results_section(folder: Path) -> str:
-    """Return what README says about the results in ``folder``."""
-    rows = [row for path in sorted(folder.glob("*.json")) if path.name != "speed.json" for row in _method_rows(path)]
-    speed = SpeedResults.load(folder / "speed.json").rows
+def results_section(folder: Path, method: str = "*") -> str:
+    """Return what README says about the results in ``folder``, or what the card of one method says."""
+    rows = [row for path in sorted(folder.glob(f"{method}.json")) if path.name != "speed.json" for row in _method_rows(path)]
+    speed = [row for row in SpeedResults.load(folder / "speed.json").rows if method in ("*", row.method)]
     parts = []
     if rows:
         header = ["method", "experiment", "model", "measure", "result", "parameters", "runs"]
@@ -49,7 +49,7 @@ def _method_rows(path: Path) -> list[list[str]]:
             params = max(record.params for record in records if record.variant == variant)
             rows.append(
                 [
-                    f"[{path.stem}](docs/results/{path.stem}.md)",
+                    path.stem,
                     experiment["title"],
                     experiment["variants"].get(variant, variant),
                     column["title"] + (" (%)" if column["percent"] else ""),
@@ -62,23 +62,27 @@ def _method_rows(path: Path) -> list[list[str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Rewrite README; with ``--check`` only say whether it is up to date."""
+    """Rewrite README and the cards; with ``--check`` only say whether they are up to date."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.readme", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="change nothing; exit status 1 if README is out of date")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit status 1 if a page is out of date")
     parser.add_argument("--readme", type=Path, default=REPOSITORY / "README.md")
+    parser.add_argument("--cards", type=Path, default=REPOSITORY / "lightning_modules", help="folder of the methods")
     parser.add_argument("--results-root", type=Path, default=REPOSITORY / "docs" / "results")
     options = parser.parse_args(arguments)
+    pages = {options.readme: "*"} | {card: card.parent.name for card in sorted(options.cards.glob("*/README.md"))}
+    outdated = 0
     try:
-        old = options.readme.read_text()
-        new = with_results(old, results_section(options.results_root))
+        for page, method in pages.items():
+            old = page.read_text()
+            new = with_results(old, results_section(options.results_root, method))
+            outdated += new != old
+            if new != old and options.check:
+                print(f"{page} is out of date: run python -m benchmarks.readme", file=sys.stderr)
+            elif new != old:
+                page.write_text(new)
     except (OSError, ValueError) as error:
         parser.error(str(error))
-    if options.check and new != old:
-        print("README is out of date: run python -m benchmarks.readme", file=sys.stderr)
-        return 1
-    if new != old:
-        options.readme.write_text(new)
-    return 0
+    return int(options.check and outdated > 0)
 
 
 if __name__ == "__main__":

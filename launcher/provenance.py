@@ -21,12 +21,14 @@ def versions() -> dict[str, str]:
 
 
 def git_revision() -> str | None:
-    """Return the commit of the code, with ``+changes`` if tracked files differ from it, or None outside a repository."""
+    """Return the commit of the code, with ``+changes`` if tracked files other than results differ; None outside a repository."""
 
     def git(*words: str) -> str:
         return subprocess.run(["git", "-C", str(PROJECT), *words], capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if git("status", "--porcelain", "-uno") else "")
+        return git("rev-parse", "--short=12", "HEAD") + (
+            "+changes" if git("status", "--porcelain", "-uno", "--", ":/", ":!/docs/results") else ""
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
