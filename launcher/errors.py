@@ -25,7 +25,7 @@ def explain(error: Exception, checkpoint: object, running: bool) -> str | None:
 
     if isinstance(error, argparse.ArgumentError):
         return parser_message(str(error))
-    if message := checkpoint_message(checkpoint, error):
+    if checkpoint is not None and (message := checkpoint_message(checkpoint, error)):
         return message
     if isinstance(error, FloatingPointError):
         return _one_line(error)
@@ -33,7 +33,7 @@ def explain(error: Exception, checkpoint: object, running: bool) -> str | None:
         return None
     if isinstance(error, ImportError):
         return missing_package(error)
-    return _one_line(error) if isinstance(error, (ValueError, TypeError, OSError, MisconfigurationException)) else None
+    return raised_message(error) if isinstance(error, (ValueError, TypeError, OSError, MisconfigurationException)) else None
 
 
 def missing_package(error: ImportError) -> str:
@@ -44,26 +44,35 @@ def missing_package(error: ImportError) -> str:
 
 def parser_message(message: str) -> str:
     """Shorten jsonargparse's report of a bad key or value to the key, what is wrong with it, and what is allowed."""
-    if match := re.search(r'[Kk]ey [\'"]([\w.+]+)[\'"] is not expected', message) or re.search(
-        r"unrecognized arguments: --([\w.+]+)", message
-    ):
-        return f"unknown key '{match[1]}'{_suggest_trainer_key(match[1])}"
+    if match := re.search(r"Group '([\w.]+)' does not accept option '([\w.]+)'", message):
+        return _unknown_key(f"{match[1]}.{match[2]}")
+    if match := re.match(r"(?:unrecognized arguments: --|Option ')([\w.]+)", message):
+        return _unknown_key(match[1])
     key = match[1] if (match := re.search(r'Parser key "([^"]+)":', message)) else ""
     if match := re.search(r"No module named '([\w.]+)'", message):
         return f"{key}: {missing_package(ModuleNotFoundError(match[0], name=match[1]))}"
-    if match := re.search(r"module '([\w.]+)' has no attribute '(\w+)'", message):
-        return f"{key}: there is no class {match[1]}.{match[2]}{_suggest(match[2], _public_names(match[1]))}"
+    if match := re.search(r"module '([\w.]+)' has no attribute '(\w+)'|No ([\w.]+) attribute (\w+)", message):
+        module, name = match[1] or match[3], match[2] or match[4]
+        return f"{key}: there is no class {module}.{name}{_suggest(name, _public_names(module))}"
     if match := re.search(r"class_path '([\w.]+)':\s+(?:.*\n\s+)?Option '([\w.]+)' is not accepted", message):
         return f"{key}: {match[1]} has no parameter '{match[2]}'{_suggest(match[2], _parameters(match[1]))}"
-    if match := re.search(r"class_path '([\w.]+)':\s+Parser key \"([\w.]+)\":([\s\S]+?)\n    - Expected", message):
-        return f"{key}.init_args.{match[2]}: {_expectation(match[3]) or _one_line(match[3])}"
+    if match := re.search(r"class_path '[\w.]+':\s+Parser key \"([\w.]+)\":([\s\S]+?)\n    - Expected", message):
+        return f"{key}.init_args.{match[1]}: {_expectation(match[2]) or _one_line(match[2])}"
     if match := re.search(r"class_path '([\w.]+)':\s+(.+)", message):
         return f"{key}: {match[1]}: {match[2]}"
     if match := re.search(r"does not correspond to a subclass of (\w+)", message):
         return f"{key}: {_given(message)} is no {match[1]}"
-    if expected := _expectation(message):
-        return f"{key}: {expected}"
-    return _one_line(message)
+    expected = _expectation(message)
+    return f"{key}: {expected}" if expected else _one_line(message)
+
+
+def raised_message(error: Exception) -> str:
+    """Return what a constructor or a data module raised, out of the report that jsonargparse may have wrapped around it."""
+    text = str(error)
+    if text.startswith("Does not validate against any of the Union subtypes"):
+        reasons = re.findall(r"^  - (?!Expected )(.+)$", text, flags=re.MULTILINE)
+        text = reasons[0] if reasons else text
+    return _one_line(text)
 
 
 def checkpoint_message(path: object, error: Exception) -> str | None:
@@ -71,19 +80,24 @@ def checkpoint_message(path: object, error: Exception) -> str | None:
     text = str(error)
     if "Error(s) in loading state_dict" in text:
         return f"--ckpt_path: {path} belongs to another model or other hyperparameters ({_one_line(text, 160)})"
-    if any(
-        sign in text for sign in ("PytorchStreamReader", "Weights only load failed", "invalid load key", "Ran out of input", "EOF")
-    ):
+    if any(sign in text for sign in ("PytorchStreamReader", "Weights only load failed", "invalid load key", "Ran out of input")):
         return f"--ckpt_path: {path} is no readable checkpoint; use another one of its run folder"
     return None
 
 
 def _expectation(message: str) -> str | None:
-    expected = [name.rsplit(".", 1)[-1] for name in re.findall(r"Expected an? <class '([\w.]+)'>", message)]
-    if not expected:
+    found = re.findall(r"Expected an? (?!path but)(.+?)(?:\. Got value: .*)?$", message, flags=re.MULTILINE)
+    if not found:
         return None
-    allowed = " or ".join("null" if name == "NoneType" else name for name in expected)
-    return f"expected {allowed}, got {_given(message)}"
+    return f"expected {' or '.join(dict.fromkeys(map(_plain_type, found)))}, got {_given(message)}"
+
+
+def _plain_type(text: str) -> str:
+    if match := re.fullmatch(r"<class '(?:[\w.]+\.)?(\w+)'>", text):
+        return "null" if match[1] == "NoneType" else match[1]
+    if match := re.fullmatch(r"typing\.Literal\[(.+)\]", text):
+        return f"one of {match[1]}"
+    return text
 
 
 def _given(message: str) -> str:
@@ -91,18 +105,20 @@ def _given(message: str) -> str:
     return f"'{match[1].strip()}'" if match else "something else"
 
 
+def _unknown_key(key: str) -> str:
+    head, _, tail = key.partition(".")
+    if head == "trainer" and tail:
+        from lightning import Trainer
+
+        settings = [name for name in inspect.signature(Trainer.__init__).parameters if name != "self"]
+        return f"unknown key '{key}'{_suggest(tail, settings)}"
+    allowed = ["seed_everything", "model", "data", "trainer", "checkpoint", "resume", "progress", "run"]
+    return f"unknown key '{key}'{_suggest(head, allowed) if head not in allowed else ''}"
+
+
 def _suggest(word: str, allowed: list[str]) -> str:
     close = difflib.get_close_matches(word, allowed, n=1)
     return f"; did you mean '{close[0]}'?" if close else f"; allowed are {', '.join(allowed)}" if allowed else ""
-
-
-def _suggest_trainer_key(key: str) -> str:
-    head, _, tail = key.partition(".")
-    if head == "trainer":
-        from lightning import Trainer
-
-        return _suggest(tail, [name for name in inspect.signature(Trainer.__init__).parameters if name != "self"])
-    return _suggest(head, ["seed_everything", "model", "data", "trainer", "checkpoint", "resume", "run"])
 
 
 def _parameters(class_path: str) -> list[str]:

@@ -69,12 +69,14 @@ class Run:
     def _decide(self) -> dict[str, Any]:
         root, name = self.typed.run_root, self.typed.run_name
         assert name is not None
-        restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-        if self.typed.resume or restarted:
-            folder = run_folder.newest_unfinished(root, name)
-        elif (requeued := run_folder.requeued(root, name)) is not None:
-            folder = requeued
-        else:
+        folder = None
+        if self.typed.resume or int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")):
+            folder = run_folder.unfinished(root, name)
+        elif int(os.environ.get("SLURM_RESTART_COUNT", "0")):
+            folder = run_folder.unfinished(root, name, os.environ.get("SLURM_JOB_ID"))
+        if folder is None:
+            if self.typed.resume:
+                raise UserError(f"--resume: no unfinished run under {root / name}; start one without --resume")
             folder = RunFolder.create(root, name, self.typed.subcommand or "fit")
             return {"folder": str(folder.path.resolve()), "continued": False, "checkpoint": None, "resume_step": None}
         folder.drop_requeue_checkpoints()

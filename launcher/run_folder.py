@@ -114,25 +114,20 @@ def runs(root: Path, name: str) -> Iterator[RunFolder]:
             yield RunFolder(path, name)
 
 
-def newest_unfinished(root: Path, name: str) -> RunFolder:
-    """Return the newest training run without a summary.
+def unfinished(root: Path, name: str, slurm_job: str | None = None) -> RunFolder | None:
+    """Return the newest training run without a summary, if there is one.
 
-    Raises:
-        UserError: if there is none.
+    Args:
+        root: folder of all runs.
+        name: ``method/task``.
+        slurm_job: only a run of this SLURM job.
     """
     for folder in runs(root, name):
-        if not folder.finished and folder.config.exists() and folder.identity["kind"] == "fit":
+        if folder.finished or not folder.config.exists():
+            continue
+        identity = folder.identity
+        if identity["kind"] == "fit" and slurm_job in (None, identity["slurm_job"]):
             return folder
-    raise UserError(f"--resume: no unfinished run under {root / name}; start one without --resume")
-
-
-def requeued(root: Path, name: str) -> RunFolder | None:
-    """Return the unfinished run of this very SLURM job, if SLURM has started the job again."""
-    job = os.environ.get("SLURM_JOB_ID")
-    if job and int(os.environ.get("SLURM_RESTART_COUNT", "0")):
-        for folder in runs(root, name):
-            if not folder.finished and folder.config.exists() and folder.identity["slurm_job"] == job:
-                return folder
     return None
 
 

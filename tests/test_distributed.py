@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from parity import assert_parity
+from processes import launch
 from short_runs import PROJECT, SHORT_RUNS
 
 
@@ -42,3 +43,13 @@ def test_two_nodes_on_loopback(tmp_path: Path):
     folders = list((tmp_path / "runs" / "support" / "toy").iterdir())
     assert [folder.name for folder in folders] == ["0"]
     assert json.loads((folders[0] / "summary.json").read_text())["steps"] == 24
+
+
+def test_workers_that_torchrun_restarts_continue(tmp_path: Path):
+    words = [*SHORT_RUNS["toy"], "--trainer.devices=2"]
+    kill = '--trainer.callbacks+={"class_path": "toy.KillAt"}'
+    launch([*words, kill], tmp_path, ranks=2, env={"KILL_AT": "14 batch_start"})
+    done = launch(words, tmp_path, ranks=2, env={"TORCHELASTIC_RESTART_COUNT": "1"})
+    assert [p.status for p in done] == [0, 0], done
+    (folder,) = (tmp_path / "runs" / "support" / "toy").iterdir()
+    assert json.loads((folder / "summary.json").read_text())["steps"] == 24

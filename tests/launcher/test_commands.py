@@ -135,6 +135,7 @@ def test_ddp_overlay_takes_its_size_from_torchrun(tmp_path: Path):
     assert summary(tmp_path)["steps"] == 24
 
 
+BAD_FILES = {"trainer.yaml": "trainer: {max_epoch: 3}", "modle.yaml": "modle: {class_path: toy.ToyModule}"}
 MISTAKES = {
     "unknown key": (["--trainer.max_epoch=3"], "unknown key 'trainer.max_epoch'; did you mean 'max_epochs'?"),
     "unknown top key": (["--modle=3"], "unknown key 'modle'; did you mean 'model'?"),
@@ -145,6 +146,12 @@ MISTAKES = {
     "unknown module": (["--model=nowhere.Model"], "nowhere is not installed: pip install nowhere"),
     "missing extra": (["--model=missing_extra.NeedsSubmitit"], "pip install 'leyden[cluster]'"),
     "no such class": (["--data=toy.ToyModule"], "data: 'toy.ToyModule' is no LightningDataModule"),
+    "unknown key in a file": (["--config=trainer.yaml"], "unknown key 'trainer.max_epoch'; did you mean 'max_epochs'?"),
+    "unknown top key in a file": (["--config=modle.yaml"], "unknown key 'modle.class_path'; did you mean 'model'?"),
+    "unknown callback": (["--trainer.callbacks=callbacks.EMAWeight"], "no class callbacks.EMAWeight; did you mean 'EMAWeights'?"),
+    "wrong choice": (["--trainer.callbacks=toy.Choosy", "--trainer.callbacks.mode=c"], "one of 'a', 'b', got 'c'"),
+    "refused by a constructor": (["--resume.every_n_steps=0"], "ExactResume needs every_n_steps >= 1, got 0"),
+    "refused by the data": (["--data.init_args.max_epochs=-7"], "max_epochs=-7 is negative"),
     "missing file": (["--config=nowhere.yaml"], "there is no file nowhere.yaml"),
     "bad data": (["--data.init_args.size=-1"], "size=-1 is negative: use a positive number of samples"),
     "bad batch": (["--data.init_args.batch_size=100"], "use a smaller batch_size"),
@@ -156,10 +163,12 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path: Path, mistake: str):
     words, message = MISTAKES[mistake]
+    for name, content in BAD_FILES.items():
+        (tmp_path / name).write_text(content)
     errors = [line for line in toy(tmp_path, *words, status=2).splitlines() if line.startswith("error: ")]
     assert len(errors) == 1
     assert message in errors[0]
-    assert list(tmp_path.iterdir()) == []
+    assert {path.name for path in tmp_path.iterdir()} == BAD_FILES.keys()
 
 
 @pytest.mark.parametrize("word", ["--print_config", "--model.help=toy.ToyModule", "--help"])

@@ -33,7 +33,7 @@ def launch(
     timeout: float = 300,
 ) -> list[Finished]:
     """Run ``train.py argv`` in ``cwd`` on ``ranks`` processes, as torchrun or as a SLURM job would, and wait for all of them."""
-    environments = [dict(env or {}) for _ in range(ranks)]
+    environments: list[dict[str, str]] = [{} for _ in range(ranks)]
     store = None
     if slurm_job is not None:
         for rank, environment in enumerate(environments):
@@ -44,6 +44,8 @@ def launch(
         store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         for rank, environment in enumerate(environments):
             environment.update(_torchrun_environment(rank, ranks, store.port))
+    for environment in environments:
+        environment.update(env or {})
     with tempfile.TemporaryDirectory() as logs:
         files = [Path(logs) / str(rank) for rank in range(ranks)]
         words = [str(word) for word in argv]

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -32,6 +32,8 @@ class ToyDataModule(LeydenDataModule):
         self, batch_size: int = 8, size: int = 64, num_workers: int = 0, with_test: bool = True, max_epochs: int | None = None
     ):
         super().__init__(batch_size, num_workers=num_workers)
+        if max_epochs is not None and max_epochs < 0:
+            raise ValueError(f"max_epochs={max_epochs} is negative")
         self.size, self.with_test, self.max_epochs = size, with_test, max_epochs
 
     def setup(self, stage: str) -> None:
@@ -132,3 +134,10 @@ class SignalAt(Callback):
     def on_before_optimizer_step(self, trainer: Trainer, *_: Any) -> None:
         if trainer.global_step == self.step:
             os.kill(os.getpid(), self.number)
+
+
+class Choosy(Callback):
+    """Takes one of two modes."""
+
+    def __init__(self, mode: Literal["a", "b"] = "a") -> None:
+        self.mode = mode
