@@ -8,6 +8,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from benchmarks.json_files import read_json, write_whole
+
 
 @dataclass(frozen=True)
 class Record:
@@ -83,10 +85,7 @@ class Results:
         lines = ",\n".join("  " + json.dumps(_without_nan(asdict(record)), ensure_ascii=False) for record in self.records)
         experiments = json.dumps(self.experiments, indent=1, ensure_ascii=False)
         meta = json.dumps(self.meta, indent=1)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(f'{{"records": [\n{lines}\n],\n"experiments": {experiments},\n"meta": {meta}}}\n')
-        temporary.replace(path)
+        write_whole(path, f'{{"records": [\n{lines}\n],\n"experiments": {experiments},\n"meta": {meta}}}\n')
 
     @classmethod
     def load(cls, path: Path) -> "Results":
@@ -95,14 +94,12 @@ class Results:
         Raises:
             ValueError: if the file is not what ``save`` writes.
         """
-        if not path.exists():
-            return cls()
-        try:
-            content = json.loads(path.read_text())
+
+        def build(content: dict[str, Any]) -> "Results":
             records = [Record(**_with_nan(record)) for record in content["records"]]
             return cls(records, content["experiments"], content["meta"])
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} is not a result file ({error}): restore or delete it") from error
+
+        return read_json(path, build) or cls()
 
 
 def aggregate(values: Sequence[float]) -> Aggregate:

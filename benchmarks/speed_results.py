@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.json_files import read_json, write_whole
 from benchmarks.report import table
 
 
@@ -47,10 +48,9 @@ class SpeedResults:
 
     def save(self, folder: Path) -> None:
         """Write ``speed.json`` and ``speed.md``."""
-        folder.mkdir(parents=True, exist_ok=True)
         content = {"rows": [asdict(row) for row in self.rows], "meta": self.meta}
-        (folder / "speed.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-        (folder / "speed.md").write_text(self.markdown())
+        write_whole(folder / "speed.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        write_whole(folder / "speed.md", self.markdown())
 
     @classmethod
     def load(cls, path: Path) -> "SpeedResults":
@@ -59,13 +59,11 @@ class SpeedResults:
         Raises:
             ValueError: if the file is not what ``save`` writes.
         """
-        if not path.exists():
-            return cls()
-        try:
-            content = json.loads(path.read_text())
+
+        def build(content: dict[str, Any]) -> "SpeedResults":
             return cls([SpeedRow(**row) for row in content["rows"]], content["meta"])
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} is not a file of speed results ({error}): restore or delete it") from error
+
+        return read_json(path, build) or cls()
 
     def markdown(self) -> str:
         """Return the report."""

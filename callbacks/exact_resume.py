@@ -14,6 +14,7 @@ import torch.distributed as dist
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.utilities.exceptions import SIGTERMException
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 
 RNGState = dict[str, Any]
@@ -129,6 +130,11 @@ class ExactResume(Checkpoint):
             states, self._rng_states_to_restore = self._rng_states_to_restore, None
             if len(states) == trainer.world_size:
                 set_rng_state(states[trainer.global_rank])
+            else:
+                rank_zero_warn(
+                    f"the run was saved by {len(states)} processes and goes on with {trainer.world_size}: "
+                    "random numbers start anew, so that dropout and the like will differ"
+                )
 
     def _agreed_signal(self, trainer: Trainer) -> int:
         if trainer.world_size == 1:

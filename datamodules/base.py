@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from lightning import LightningDataModule
 from torch import Tensor
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader, Sampler, SequentialSampler
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,10 @@ class ShardedBatchSampler(Sampler[BatchKey]):
             yield BatchKey(self.epoch, batch, indices, self.rows)
 
 
+class OrderedBatchSampler(ShardedBatchSampler, SequentialSampler):  # type: ignore[misc]
+    """The sampler without shuffling. By its base Lightning knows that ``overfit_batches`` need not put another in its place."""
+
+
 class ExactDataLoader(DataLoader):
     """A loader of whole batches that knows how many it has handed out, and can start there again.
 
@@ -194,11 +198,13 @@ class LeydenDataModule(LightningDataModule):
         return self.test_dataloader()
 
     def _loader(self, dataset: BatchDataset, batch_size: int, training: bool = False) -> ExactDataLoader:
-        sampler = ShardedBatchSampler(
+        overfit = bool(self.trainer and self.trainer.overfit_batches)  # type: ignore[attr-defined]
+        shuffle = training and not overfit
+        sampler = (ShardedBatchSampler if shuffle else OrderedBatchSampler)(
             len(dataset),
             batch_size,
             seed=self.seed,
-            shuffle=training,
+            shuffle=shuffle,
             drop_last=training,
             rank=self.trainer.global_rank if self.trainer else 0,
             world_size=self.trainer.world_size if self.trainer else 1,

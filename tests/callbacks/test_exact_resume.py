@@ -111,6 +111,13 @@ def test_two_ranks(tmp_path: Path):
         assert_same_run(killed_and_continued(tmp_path / kill, TOY, 2, kill), reference)
 
 
+def test_another_number_of_ranks_is_said(tmp_path: Path):
+    launch(command(TOY, 2), tmp_path, 2, env={"KILL_AT": "13 batch_start"})
+    (alone,) = launch([*TOY, "--run.name=resume/run", "--resume", "--trainer.devices=1"], tmp_path)
+    assert alone.status == 0, alone
+    assert "saved by 2 processes and goes on with 1" in alone.output
+
+
 def test_killed_twice(tmp_path: Path):
     reference = undisturbed(tmp_path, TOY, 1)
     cwd = tmp_path / "twice"

@@ -136,6 +136,14 @@ def test_ddp_overlay_takes_its_size_from_torchrun(tmp_path: Path):
 
 
 BAD_FILES = {"trainer.yaml": "trainer: {max_epoch: 3}", "modle.yaml": "modle: {class_path: toy.ToyModule}"}
+
+
+def test_lightnings_debugging_flags(tmp_path: Path):
+    toy(tmp_path, "--trainer.fast_dev_run=2")
+    toy(tmp_path, "--trainer.overfit_batches=2")
+    assert summary(tmp_path, 1)["steps"] == 3 * 2
+
+
 MISTAKES = {
     "unknown key": (["--trainer.max_epoch=3"], "unknown key 'trainer.max_epoch'; did you mean 'max_epochs'?"),
     "unknown top key": (["--modle=3"], "unknown key 'modle'; did you mean 'model'?"),
