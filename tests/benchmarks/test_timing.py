@@ -1,4 +1,4 @@
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,32 +13,34 @@ def test_ratio_is_the_median_of_the_pairs():
     assert PairedTimes([1.0, 3.0, 4.0], [2.0, 1.0, 4.0]).ratio == 1.0
 
 
-def test_sides_take_turns_and_a_slower_side_is_seen():
-    order: list[str] = []
+class Clock:
+    """A clock that only the timed functions move."""
 
-    def ours() -> None:
-        order.append("ours")
-        time.sleep(0.004)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr("benchmarks.timing.time.perf_counter", lambda: self.now)
 
-    def peer() -> None:
-        order.append("peer")
-        time.sleep(0.002)
+    def takes(self, seconds: float, calls: list[float]) -> Callable[[], None]:
+        def work() -> None:
+            self.now += seconds
+            calls.append(seconds)
 
-    times = measure(ours, peer, pairs=5, least_seconds=0.0, warm_up=1)
-    assert order[-10:] == ["ours", "peer"] * 5
-    assert len(times.ours) == len(times.peer) == 5
-    assert 1.3 < times.ratio < 3.0
+        return work
 
 
-def test_short_functions_are_repeated_within_a_measurement():
-    count = 0
+def test_sides_take_turns_and_a_slower_side_is_seen(monkeypatch: pytest.MonkeyPatch):
+    clock, calls = Clock(monkeypatch), []
+    times = measure(clock.takes(4.0, calls), clock.takes(2.0, calls), pairs=5, least_seconds=0.0, warm_up=1)
+    assert calls[-10:] == [4.0, 2.0] * 5
+    assert times == PairedTimes([4.0] * 5, [2.0] * 5)
+    assert times.ratio == 2.0
 
-    def ours() -> None:
-        nonlocal count
-        count += 1
 
-    measure(ours, lambda: None, pairs=1, least_seconds=1e-3)
-    assert count > 100
+def test_short_functions_are_repeated_within_a_measurement(monkeypatch: pytest.MonkeyPatch):
+    clock, calls = Clock(monkeypatch), []
+    times = measure(clock.takes(0.001, calls), clock.takes(1.0, calls), pairs=1, least_seconds=0.1, warm_up=0)
+    assert calls[-101:] == [0.001] * 100 + [1.0]
+    assert times.ours == pytest.approx([0.001])
 
 
 def test_no_pairs_are_refused():
