@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
@@ -57,7 +58,8 @@ class ExactResume(Checkpoint):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._saved_at_step = trainer.global_step
         self._signal = 0
-        self._replaced_handlers = {number: signal.signal(number, self._remember) for number in ANSWERED_SIGNALS}
+        if threading.current_thread() is threading.main_thread():
+            self._replaced_handlers = {number: signal.signal(number, self._remember) for number in ANSWERED_SIGNALS}
         if self._continues_at_epoch_start:
             self._continues_at_epoch_start = False
             _begin_epoch_anew(trainer)
@@ -124,6 +126,7 @@ class ExactResume(Checkpoint):
         if trainer.is_global_zero and last.exists():
             os.replace(last, folder / "previous.ckpt")
         trainer.save_checkpoint(last)
+        self._at_epoch_start = False  # checkpoints that others write later stand elsewhere
 
     def _restore_rng(self, trainer: Trainer) -> None:
         if self._rng_states_to_restore is not None:

@@ -104,6 +104,12 @@ def test_one_process(tmp_path: Path, case: str):
         assert_same_run(killed_and_continued(tmp_path / kill, words, 1, kill), reference)
 
 
+def test_only_its_own_checkpoints_claim_an_epoch_start(tmp_path: Path):
+    folder = undisturbed(tmp_path, [*TOY, "--resume.every_n_steps=8"], 1)
+    best = next((folder / "checkpoints").glob("best*.ckpt"))
+    assert torch.load(best, weights_only=True)["callbacks"]["ExactResume"] == {"logged_steps": 16, "at_epoch_start": False}
+
+
 def test_two_ranks(tmp_path: Path):
     reference = undisturbed(tmp_path, TOY, 2)
     for kill in ("7 batch_end", "8 epoch_start", "13 before_optimizer_step"):
