@@ -11,6 +11,7 @@ HARMLESS = (
     "Checkpoint directory .* exists and is not empty",
     "The `srun` command is available on your system but is not used",
     "isinstance.*LeafSpec",
+    "Mismatch dtype between input and weight",
 )
 
 ADVERTISING = (

@@ -23,6 +23,14 @@ def test_smoke(tmp_path: Path, name: str):
     assert any(key.startswith("test/") for key in summary["metrics"])
 
 
+@pytest.mark.parametrize("name", ["sheaf_admm/sudoku", "sheaf_admm/sudoku_mpnn_slot", "sheaf_admm/sudoku_lora_paper"])
+def test_smoke_in_mixed_precision(tmp_path: Path, name: str):
+    bf16 = PROJECT / "configs" / "overlays" / "bf16.yaml"
+    words = ["--config", CONFIGS[name], "--config", SMOKE, "--config", bf16, "--trainer.accelerator=cpu"]
+    done = launch(words, tmp_path)[0]
+    assert done.status == 0, done.output
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_first_line_says_what_it_shows_and_how_long(name: str):
     text = description(CONFIGS[name])

@@ -124,8 +124,8 @@ class AgentModule(LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        fused = True if self.device.type == "cpu" else None
-        optimizer = torch.optim.AdamW(trained, lr=self.lr, weight_decay=self.weight_decay, fused=fused)
+        # not fused: with mixed precision Lightning refuses to clip the gradients of a fused optimiser
+        optimizer = torch.optim.AdamW(trained, lr=self.lr, weight_decay=self.weight_decay, foreach=True)
         warmup = max(self.warmup_steps, 1)
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / warmup))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
