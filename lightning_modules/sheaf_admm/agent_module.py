@@ -1,5 +1,6 @@
 """What all Lightning modules of communicating agents share: horizons, window loss, metrics, optimiser."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, cast
 
@@ -23,7 +24,7 @@ def horizon_bounds(horizon: Horizon) -> tuple[int, int]:
     return (horizon, horizon) if isinstance(horizon, int) else (horizon[0], horizon[1])
 
 
-class AgentModule(LightningModule):
+class AgentModule(LightningModule, ABC):
     """Train and test agents that encode their views, coordinate for some iterations and decode their states.
 
     A subclass says how they coordinate: ``iterates``. ``smoke`` holds the values that a trial of the plumbing replaces.
@@ -87,9 +88,9 @@ class AgentModule(LightningModule):
         self.iterations_to_solve = IterationsToSolve()
         self.register_buffer("_bad_step", torch.tensor(-1), persistent=False)
 
+    @abstractmethod
     def iterates(self, batch: Batch, wanted: Sequence[int]) -> dict[int, Tensor]:
         """Let the agents coordinate for ``max(wanted)`` iterations and return the wanted states ``[N, B, d]`` by iteration."""
-        raise NotImplementedError
 
     @torch.no_grad()
     def locate_nonfinite(self, batch: Batch, horizon: int) -> str:

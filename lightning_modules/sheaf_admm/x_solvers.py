@@ -7,6 +7,7 @@ scalar tensor or ``[N, B, 1]``.
 Shape suffixes: N agents, B batch, d vertex stalk, m equality constraints.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import torch
@@ -26,14 +27,14 @@ def _full_precision(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
-class XSolver:
+class XSolver(ABC):
     """An agent objective whose proximal step has a closed form."""
 
     validate_args: bool
 
+    @abstractmethod
     def bind(self, rho: Tensor) -> Update:
         """Prepare the step for one penalty and return ``v -> argmin f(x) + rho/2 |x - v|^2``."""
-        raise NotImplementedError
 
     def __call__(self, v_NBd: Tensor, rho: Tensor) -> Tensor:
         return self.bind(rho)(v_NBd)

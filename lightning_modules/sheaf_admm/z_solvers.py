@@ -15,6 +15,7 @@ Shape suffixes: N agents, B batch, d vertex stalk.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Literal, Protocol
 
@@ -45,7 +46,7 @@ def softplus_inverse(value: float) -> float:
     return value + math.log(-math.expm1(-value))
 
 
-class ZSolver(nn.Module):
+class ZSolver(nn.Module, ABC):
     """Common arguments of the z-updates.
 
     Args:
@@ -65,9 +66,9 @@ class ZSolver(nn.Module):
         self.mode: Mode = mode
         self.gamma = float(gamma)
 
+    @abstractmethod
     def bind(self, laplacian: Laplacian, rho: Tensor, gamma: float | None = None) -> Update:
         """Prepare the step; ``gamma`` replaces the solver's own."""
-        raise NotImplementedError
 
     def forward(self, laplacian: Laplacian, v_NBd: Tensor, u_NBd: Tensor, z_NBd: Tensor, rho: Tensor) -> Tensor:
         return self.bind(laplacian, rho)(v_NBd, u_NBd, z_NBd)
