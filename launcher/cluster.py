@@ -2,6 +2,7 @@
 
 import os
 
+import torch.distributed
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 
@@ -19,3 +20,9 @@ def started_processes() -> dict[str, int]:
 def is_rank_zero() -> bool:
     """Say whether this process speaks and writes for all."""
     return rank_zero_only.rank == 0  # type: ignore[attr-defined]
+
+
+def leave_process_group() -> None:
+    """End this rank's part of the process group, if there is one: left to the interpreter's exit, its threads may abort."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()

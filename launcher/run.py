@@ -23,7 +23,7 @@ from launcher import errors, provenance, run_folder
 from launcher.arguments import Arguments, written_trainer_keys
 from launcher.checkpoint_io import readable_checkpoint
 from launcher.cli import LeydenCLI
-from launcher.cluster import is_rank_zero
+from launcher.cluster import is_rank_zero, leave_process_group
 from launcher.errors import UserError
 from launcher.rendezvous import decide_on_rank_zero
 from launcher.report import result_table
@@ -54,7 +54,9 @@ class Run:
         self.checkpoint: str | None = decision["checkpoint"] or self.typed.ckpt_path
         self.trainer: Trainer | None = None
         try:
-            return self._run(self._build(decision["resume_step"]))
+            status = self._run(self._build(decision["resume_step"]))
+            leave_process_group()
+            return status
         except BaseException as error:
             running = self._training_has_begun()
             if is_rank_zero() and not self.continued and not running:
