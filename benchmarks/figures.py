@@ -34,29 +34,56 @@ def horizon_figure(
     records: Sequence[Record],
     titles: Mapping[str, str],
     *,
-    metric: str,
+    metrics: Mapping[str, str],
     x_label: str,
     y_label: str,
-    trained_at: int,
+    trained_at: int | tuple[int, int],
+    plain_at: int | None = None,
 ) -> "Figure":
-    """Draw a share in percent against the number of test iterations, with the standard error as a band."""
-    figure, axes = _axes()
-    for position, (variant, title) in enumerate(titles.items()):
-        points = curve(records, variant, metric, plain_at=trained_at)
-        if not points:
-            continue
-        mean = [100 * point.mean for point in points.values()]
-        error = [100 * (point.standard_error or 0.0) for point in points.values()]
-        style = line_style(position)
-        axes.plot(list(points), mean, label=title, **style)
-        low, high = zip(*((m - e, m + e) for m, e in zip(mean, error, strict=True)), strict=True)
-        axes.fill_between(list(points), low, high, color=style["color"], alpha=0.2, linewidth=0)
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter("{x:.0f}")
-    axes.axvline(trained_at, color="grey", linewidth=1, linestyle=":", label="K in training")
-    axes.set(xlabel=x_label, ylabel=f"{y_label} (%)", ylim=(-2, 102))
-    figure.legend(title="mean and standard error", loc="outside lower center", ncols=2)
+    """Draw shares in percent against the number of test iterations, with the standard error as a band.
+
+    Args:
+        records: what was measured.
+        titles: titles of the variants by name; one without iterations is a level line.
+        metrics: metric of each panel by the panel's title.
+        x_label, y_label: what the axes show.
+        trained_at: number of iterations in training, or the least and the greatest.
+        plain_at: iterations that a metric's plain name stands for; by default the greatest number in training.
+    """
+    from matplotlib.figure import Figure
+
+    least, greatest = (trained_at, trained_at) if isinstance(trained_at, int) else trained_at
+    plain_at = greatest if plain_at is None else plain_at
+    figure = Figure()
+    if len(metrics) > 1:
+        figure.set_figwidth(3.2 * len(metrics) + 0.6)
+    panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
+    for axes, (panel, metric) in zip(panels, metrics.items(), strict=True):
+        for position, (variant, title) in enumerate(titles.items()):
+            points = curve(records, variant, metric, plain_at)
+            if len(points) == 1:
+                axes.axhline(100 * points[plain_at].mean, label=title, **{**line_style(position), "marker": None})
+            elif points:
+                _draw_share(axes, points, title, position)
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:.0f}")
+        axes.axvspan(least, greatest, color="grey", alpha=0.3, linewidth=1, label="K in training")
+        axes.set(xlabel=x_label if len(metrics) == 1 else "", title=panel, ylim=(-2, 102))
+    panels[0].set_ylabel(f"{y_label} (%)")
+    if len(metrics) > 1:
+        figure.supxlabel(x_label, fontsize="medium")
+    figure.legend(*panels[0].get_legend_handles_labels(), title="mean and standard error", loc="outside lower center", ncols=2)
     return figure
+
+
+def _draw_share(axes: "Axes", points: Mapping[int, Aggregate], title: str, position: int) -> None:
+    """Draw one variant's means in percent with the standard error as a band."""
+    mean = [100 * point.mean for point in points.values()]
+    error = [100 * (point.standard_error or 0.0) for point in points.values()]
+    style = line_style(position)
+    axes.plot(list(points), mean, label=title, **style)
+    low, high = zip(*((m - e, m + e) for m, e in zip(mean, error, strict=True)), strict=True)
+    axes.fill_between(list(points), low, high, color=style["color"], alpha=0.2, linewidth=0)
 
 
 def convergence_figure(

@@ -71,6 +71,7 @@ class Plan:
             **experiment.overrides,
             **chosen.overrides,
             "trainer.max_steps": steps,
+            **({"trainer.limit_test_batches": 0} if label else {}),  # tuning looks at validation data only
             **setting,
             **dict.fromkeys(experiment.seed_options, seed),
         }

@@ -8,6 +8,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "admm_diagnostics": ["ADMMDiagnostics"],
         "ema": ["EMAWeights"],
         "exact_resume": ["ExactResume"],
+        "intervention_suite": ["InterventionSuite"],
         "progress": ["RunProgressBar"],
         "run_loggers": ["RunCSVLogger", "RunTensorBoardLogger"],
         "wandb_logger": ["RunWandbLogger"],

@@ -1,5 +1,6 @@
 """What happens inside the unrolled ADMM: residuals, disagreement and the answer, iteration by iteration."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
@@ -7,7 +8,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from callbacks.figure_style import figure_style
-from callbacks.figures import publish_figure
+from callbacks.figures import publish_animation, publish_figure
+from callbacks.maze_figures import residual_at_branches, residual_frames, residual_strip
 from callbacks.puzzle_figures import board_strip
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ class IterationHistory(Protocol):
     Attributes:
         primal: primal residual of each agent, ``[K, N, B]``.
         dual: dual residual of each agent, ``[K, N, B]``.
+        memory: size of each agent's disagreement memory, ``|u|``, ``[K, N, B]``.
         disagreement: root mean square of the disagreement on all edges, ``[K, B]``.
         correct: whether the decoded answer is right, ``[K, B]``.
         answers: the decoded answer, ``[K, B, cells]``.
@@ -27,6 +30,7 @@ class IterationHistory(Protocol):
 
     primal: Tensor
     dual: Tensor
+    memory: Tensor
     disagreement: Tensor
     correct: Tensor
     answers: Tensor
@@ -34,9 +38,22 @@ class IterationHistory(Protocol):
 
 @runtime_checkable
 class RecordsADMM(Protocol):
-    """A module that can coordinate on a batch and record every iteration."""
+    """A module that can coordinate on a batch, disturbed or not, and record every iteration."""
 
-    def admm_history(self, batch: Any, steps: int) -> IterationHistory: ...
+    def admm_history(self, batch: Any, steps: int, interventions: Sequence[Any] = ()) -> IterationHistory: ...
+
+
+@runtime_checkable
+class SeesPatches(Protocol):
+    """A task whose agents stand in a grid, row by row, and each see a square of ``patch`` pixels, ``stride`` pixels apart.
+
+    The graph that ``graph_of`` returns has the agents' rows and columns in ``pos``, ``[N, 2]``.
+    """
+
+    patch: int
+    stride: int
+
+    def graph_of(self, batch: Any) -> Any: ...
 
 
 @runtime_checkable
@@ -52,10 +69,15 @@ class ADMMDiagnostics(Callback):
     The first batch of a validation, and of the test, is run once more with recording on, on rank zero only. The figures are
     ``admm_validation``, ``admm_test`` and, when the batch holds ``puzzle`` and ``solution`` boards, ``boards_test``.
 
+    A batch with ``maze`` and ``solution`` gives ``maze_test``: the residual of each agent, drawn where it stands, above the path
+    found so far, and the same for every iteration as an animation, ``maze_test.gif``. The test then logs
+    ``test/residual_at_branches``: the mean primal residual, in the first half of the iterations, of the agents that see a branch
+    point (an open pixel with three open neighbours or more), over that of the others.
+
     Args:
         every_n_epochs: draw at the first validation after each n epochs.
         steps: iterations to record.
-        boards: answers to show in ``boards_test``, at iterations spread evenly on a logarithmic scale.
+        boards: answers to show in ``boards_test`` and ``maze_test``, at iterations spread evenly on a logarithmic scale.
 
     Raises:
         ValueError: if a number is not positive, or the module has no ``admm_history``.
@@ -88,8 +110,14 @@ class ADMMDiagnostics(Callback):
     ) -> None:
         if batch_idx == dataloader_idx == 0 and trainer.is_global_zero:
             history = self._record(trainer, pl_module, batch, "test")
-            if isinstance(batch, dict) and {"puzzle", "solution"} <= batch.keys():
+            keys = batch.keys() if isinstance(batch, dict) else set()
+            if {"puzzle", "solution"} <= keys:
                 self._show_boards(trainer, batch, history)
+            task = getattr(pl_module, "task", None)
+            if {"maze", "solution"} <= keys and isinstance(task, SeesPatches):
+                rows = int(task.graph_of(batch).pos[:, 0].max()) + 1
+                self._log_branches(pl_module, batch["maze"], history, rows, task)
+                self._show_maze(trainer, batch, history, rows)
 
     def _is_due(self, trainer: Trainer) -> bool:
         return trainer.current_epoch >= self._next_epoch and not trainer.sanity_checking
@@ -103,9 +131,8 @@ class ADMMDiagnostics(Callback):
         return history
 
     def _show_boards(self, trainer: Trainer, batch: dict[str, Tensor], history: IterationHistory) -> None:
-        """Publish the answers to one sample: the one that was solved last, else the first."""
-        solved_late_B = torch.where(history.correct[-1], (~history.correct).sum(dim=0), -1)
-        sample = int(solved_late_B.argmax())
+        """Publish the answers to one sample."""
+        sample = _sample_to_show(history)
         puzzle, solution = batch["puzzle"][sample].cpu(), batch["solution"][sample].cpu()
         iterations = spread_iterations(len(history.answers), self.boards)
         answers = history.answers[[k - 1 for k in iterations], sample].cpu().view(-1, *puzzle.shape)
@@ -114,6 +141,35 @@ class ADMMDiagnostics(Callback):
         with figure_style():
             figure = board_strip(puzzle, solution, answers, [f"k = {k}" for k in iterations], box_shape)
             publish_figure(trainer, figure, "boards_test")
+
+    def _log_branches(
+        self, pl_module: LightningModule, maze: Tensor, history: IterationHistory, rows: int, task: SeesPatches
+    ) -> None:
+        """Log how much more the agents at branch points argue."""
+        early_KNB = history.primal[: max(len(history.primal) // 2, 1)]
+        ratio = residual_at_branches(maze, early_KNB, rows, task.patch, task.stride)
+        if ratio.isfinite():
+            options: Any = {"on_epoch": True, "batch_size": 1, "add_dataloader_idx": False, "rank_zero_only": True}
+            pl_module.log("test/residual_at_branches", ratio, **options)
+
+    def _show_maze(self, trainer: Trainer, batch: dict[str, Tensor], history: IterationHistory, rows: int) -> None:
+        """Publish the residuals and the paths of one sample."""
+        sample = _sample_to_show(history)
+        maze, solution = batch["maze"][sample].cpu(), batch["solution"][sample].cpu()
+        answers = history.answers[:, sample].cpu().view(-1, *maze.shape)
+        primal = history.primal[:, :, sample].cpu().unflatten(1, (rows, -1))
+        iterations = spread_iterations(len(answers), self.boards)
+        shown = [k - 1 for k in iterations]
+        with figure_style():
+            figure = residual_strip(maze, solution, answers[shown], primal[shown], [f"k = {k}" for k in iterations])
+            publish_figure(trainer, figure, "maze_test")
+            publish_animation(trainer, residual_frames(maze, solution, answers, primal), "maze_test")
+
+
+def _sample_to_show(history: IterationHistory) -> int:
+    """Return the sample that was solved last, else the first."""
+    solved_late_B = torch.where(history.correct[-1], (~history.correct).sum(dim=0), -1)
+    return int(solved_late_B.argmax())
 
 
 def spread_iterations(last: int, count: int) -> list[int]:

@@ -1,8 +1,9 @@
-"""The one way for a figure to leave a callback: PNG in the run folder, and every image logger that is on."""
+"""The one way for a figure or an animation to leave a callback: a file in the run folder, and every logger that can show it."""
 
 import os
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from PIL.Image import Image as Picture
 
 
 def publish_figure(trainer: Trainer, figure: "Figure", name: str) -> Path | None:
@@ -31,13 +33,13 @@ def publish_figure(trainer: Trainer, figure: "Figure", name: str) -> Path | None
     Raises:
         ValueError: if ``name`` cannot be part of a file name.
     """
-    if not re.fullmatch(r"[\w-]+", name):
-        raise ValueError(f"figure name {name!r} becomes a file name: use letters, digits, '-' and '_' only")
-    path = None
-    if trainer.is_global_zero:
+    path = _figure_path(trainer, name, "png")
+    if path is not None:
+        from PIL import Image
+
         step = trainer.global_step
-        image = _rasterise(figure)
-        path = _save_png(image, Path(trainer.default_root_dir) / "figures" / f"{name}_{step}.png")
+        image = rasterise(figure)
+        _save(Image.fromarray(image), path)
         for logger in trainer.loggers:
             if isinstance(logger, TensorBoardLogger):
                 logger.experiment.add_image(f"figures/{name}", image, step, dataformats="HWC")
@@ -47,7 +49,42 @@ def publish_figure(trainer: Trainer, figure: "Figure", name: str) -> Path | None
     return path
 
 
-def _rasterise(figure: "Figure") -> np.ndarray:
+def publish_animation(trainer: Trainer, frames: Iterable[np.ndarray], name: str, seconds_per_frame: float = 0.25) -> Path | None:
+    """Save ``frames`` as an endless GIF beside the figures and hand it to the loggers; only rank zero does anything.
+
+    The file is ``figures/<name>_<global step>.gif`` in the run folder. W&B receives it as ``animations/<name>``; the other loggers
+    cannot show it without further packages and get nothing.
+
+    Args:
+        trainer: the trainer whose run folder and loggers are used.
+        frames: RGB pictures of one size, ``[height, width, 3]`` bytes, at least one; consumed on rank zero only.
+        name: letters, digits, ``-`` and ``_``.
+        seconds_per_frame: time that each frame stays; the last stays four times as long.
+
+    Returns:
+        The path of the GIF, or ``None`` on the other ranks.
+
+    Raises:
+        ValueError: if ``name`` cannot be part of a file name, or there is no frame.
+    """
+    path = _figure_path(trainer, name, "gif")
+    if path is not None:
+        from PIL import Image
+
+        pictures = [Image.fromarray(frame) for frame in frames]
+        if not pictures:
+            raise ValueError(f"the animation {name!r} has no frame")
+        first, *others = pictures
+        milliseconds = round(1000 * seconds_per_frame)
+        durations = [milliseconds] * len(others) + [4 * milliseconds]
+        _save(first, path, save_all=True, append_images=others, duration=durations, loop=0)
+        for logger in trainer.loggers:
+            if isinstance(logger, WandbLogger):
+                logger.log_video(f"animations/{name}", [str(path)], trainer.global_step, format=["gif"])
+    return path
+
+
+def rasterise(figure: "Figure") -> np.ndarray:
     """Return the figure as RGB bytes, shape ``[height, width, 3]``."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -56,15 +93,19 @@ def _rasterise(figure: "Figure") -> np.ndarray:
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
-def _save_png(image: np.ndarray, path: Path) -> Path:
-    """Write ``image`` so that ``path`` is either absent or complete."""
-    from PIL import Image
+def _figure_path(trainer: Trainer, name: str, suffix: str) -> Path | None:
+    """Return the file of this figure at this step on rank zero, ``None`` on the other ranks."""
+    if not re.fullmatch(r"[\w-]+", name):
+        raise ValueError(f"figure name {name!r} becomes a file name: use letters, digits, '-' and '_' only")
+    return Path(trainer.default_root_dir) / "figures" / f"{name}_{trainer.global_step}.{suffix}" if trainer.is_global_zero else None
 
+
+def _save(image: "Picture", path: Path, **options: Any) -> None:
+    """Write a picture or an animation so that ``path`` is either absent or complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    Image.fromarray(image).save(temporary, format="PNG")
+    image.save(temporary, format=path.suffix[1:].upper(), **options)
     temporary.replace(path)
-    return path
 
 
 def _close(figure: "Figure") -> None:

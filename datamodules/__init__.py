@@ -6,6 +6,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "base": ["LeydenDataModule"],
+        "mazes": ["MazeDataModule"],
+        "mnist_patches": ["MNISTPatchDataModule"],
         "sudoku": ["SudokuDataModule"],
     },
 )

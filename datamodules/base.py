@@ -157,6 +157,9 @@ class ExactDataLoader(DataLoader):
 class LeydenDataModule(LightningDataModule):
     """Data module whose subclasses fill ``train_set``, ``val_set`` and ``test_set`` (None: there is none) in ``setup``.
 
+    A subclass may have further test sets: it names them in ``suite_names`` and fills ``test_suites`` beside ``test_set``, in
+    that order. A test then reads one loader each, the ordinary test set first.
+
     Args:
         batch_size: *global* batch size: with R processes each holds ``batch_size / R`` samples of a step.
         eval_batch_size: global batch size of validation, test and prediction; default ``batch_size``.
@@ -167,6 +170,7 @@ class LeydenDataModule(LightningDataModule):
     train_set: BatchDataset
     val_set: BatchDataset
     test_set: BatchDataset | None
+    test_suites: dict[str, BatchDataset]
 
     def __init__(self, batch_size: int, eval_batch_size: int | None = None, num_workers: int = 0, seed: int = 0) -> None:
         super().__init__()
@@ -181,7 +185,11 @@ class LeydenDataModule(LightningDataModule):
 
     def model_arguments(self) -> dict[str, Any]:
         """Values that the data dictate to the model: each fills the model parameter of that name that is left at None."""
-        return {}
+        return {"test_suites": self.suite_names()}
+
+    def suite_names(self) -> list[str]:
+        """Names of the further test sets, in the order of their loaders."""
+        return []
 
     def train_dataloader(self) -> ExactDataLoader:
         return self._loader(self.train_set, self.batch_size, training=True)
@@ -189,13 +197,14 @@ class LeydenDataModule(LightningDataModule):
     def val_dataloader(self) -> ExactDataLoader:
         return self._loader(self.val_set, self.eval_batch_size)
 
-    def test_dataloader(self) -> ExactDataLoader:
+    def test_dataloader(self) -> ExactDataLoader | list[ExactDataLoader]:
+        suites = [self._loader(self.test_suites[name], self.eval_batch_size) for name in self.suite_names()]
+        return [self.predict_dataloader(), *suites] if suites else self.predict_dataloader()
+
+    def predict_dataloader(self) -> ExactDataLoader:
         if self.test_set is None:
             raise ValueError(f"{type(self).__name__} has no test set")
         return self._loader(self.test_set, self.eval_batch_size)
-
-    def predict_dataloader(self) -> ExactDataLoader:
-        return self.test_dataloader()
 
     def _loader(self, dataset: BatchDataset, batch_size: int, training: bool = False) -> ExactDataLoader:
         overfit = bool(self.trainer and self.trainer.overfit_batches)  # type: ignore[attr-defined]

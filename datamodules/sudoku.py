@@ -133,7 +133,7 @@ class SudokuDataModule(LeydenDataModule):
 
     def model_arguments(self) -> dict[str, Any]:
         """Return the box shape, which a Sudoku model needs to lay out its agents."""
-        return {"box_shape": (self.rules.box_rows, self.rules.box_cols)}
+        return {**super().model_arguments(), "box_shape": (self.rules.box_rows, self.rules.box_cols)}
 
     def prepare_data(self) -> None:
         """Generate or convert the puzzles unless a sound copy is kept already."""

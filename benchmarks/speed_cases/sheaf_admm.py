@@ -123,7 +123,7 @@ def _step(module: AgentModule, boards: dict[str, Tensor], horizon: int) -> Calla
 
     def step() -> None:
         state = module.iterates(boards, [horizon])[horizon]
-        module.task.loss(module.task.decode(state), boards).backward()
+        module.task.loss(module.task.decode(state, module.task.views(boards)), boards).backward()
         optimizer.step()
         optimizer.zero_grad()
 

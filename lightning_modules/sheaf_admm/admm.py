@@ -25,10 +25,11 @@ from torch.utils.checkpoint import checkpoint
 
 from lightning_modules.sheaf_admm.interventions import Intervention, check_interventions
 from lightning_modules.sheaf_admm.laplacian import SheafLaplacian
+from lightning_modules.sheaf_admm.layers import softplus_inverse
 from lightning_modules.sheaf_admm.x_solvers import Update as XUpdate
 from lightning_modules.sheaf_admm.x_solvers import XSolver
 from lightning_modules.sheaf_admm.z_solvers import Update as ZUpdate
-from lightning_modules.sheaf_admm.z_solvers import ZSolver, softplus_inverse
+from lightning_modules.sheaf_admm.z_solvers import ZSolver
 
 
 @dataclass(frozen=True)
@@ -201,6 +202,7 @@ class SheafADMM(nn.Module):
         with torch.autocast(z0_NBd.device.type, enabled=False):
             start_NBd = z0_NBd.float() if z0_NBd.dtype in (torch.float16, torch.bfloat16) else z0_NBd
             penalty = self.rho if rho is None else rho.to(start_NBd).unsqueeze(-1) if rho.ndim else rho.to(start_NBd)
+            start_NBd = laplacian.arranged(start_NBd)
             run = _Run(self, x_solver, laplacian, penalty, interventions, record)
             return self._loop(run, start_NBd, steps, window, stop, keep)
 

@@ -35,6 +35,7 @@ class AgentModule(LightningModule, ABC):
             is a function of ``horizon_seed`` and the global step, so that all ranks draw alike.
         eval_horizon: iterations in validation and test.
         test_horizons: further numbers of iterations whose metrics a test reports, as ``test/solved_at_16``.
+        test_suites: names of further test sets, in the order of their loaders; None takes them from the data.
         loss_window: the training loss is the mean over so many last iterates.
         horizon_seed: seed of the draw of ``train_horizon``.
         lr: learning rate of AdamW.
@@ -55,6 +56,7 @@ class AgentModule(LightningModule, ABC):
         train_horizon: Horizon = 20,
         eval_horizon: int = 20,
         test_horizons: Sequence[int] = (),
+        test_suites: Sequence[str] | None = None,
         loss_window: int = 1,
         horizon_seed: int = 0,
         lr: float = 1e-3,
@@ -80,12 +82,15 @@ class AgentModule(LightningModule, ABC):
         if self.test_horizons[0] < 0:
             raise ValueError(f"test_horizons={list(test_horizons)} must not be negative")
 
-        self.eval_loss = MeanMetric()
+        self.val_loss = MeanMetric()
         self.val_metrics = task.metrics("val/")
+        postfixes = ["" if k == eval_horizon else f"_at_{k}" for k in self.test_horizons]
+        self.test_prefixes = ["test/", *(f"test/{suite}/" for suite in test_suites or ())]
         self.test_metrics = nn.ModuleList(
-            task.metrics("test/", "" if k == eval_horizon else f"_at_{k}") for k in self.test_horizons
+            nn.ModuleList(task.metrics(prefix, postfix) for postfix in postfixes) for prefix in self.test_prefixes
         )
-        self.iterations_to_solve = IterationsToSolve()
+        self.test_losses = nn.ModuleList(MeanMetric() for _ in self.test_prefixes)
+        self.iterations_to_solve = nn.ModuleList(IterationsToSolve() for _ in self.test_prefixes)
         self.register_buffer("_bad_step", torch.tensor(-1), persistent=False)
 
     @abstractmethod
@@ -101,7 +106,7 @@ class AgentModule(LightningModule, ABC):
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the logits of the answer, ``[B, cells, classes]``, after ``eval_horizon`` iterations."""
-        return self._answer(self.iterates(batch, [self.eval_horizon])[self.eval_horizon])
+        return self._answer(self.iterates(batch, [self.eval_horizon])[self.eval_horizon], batch)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         horizon = self.sample_horizon(self.global_step)
@@ -111,13 +116,15 @@ class AgentModule(LightningModule, ABC):
         return loss
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        self._evaluate(batch, "val", {self.eval_horizon: self.val_metrics})
+        self._evaluate(batch, "val/", self.val_loss, {self.eval_horizon: self.val_metrics})
 
-    def test_step(self, batch: Batch, batch_idx: int) -> None:
-        metrics = cast("list[MetricCollection]", list(self.test_metrics))
-        solved_KB = self._evaluate(batch, "test", dict(zip(self.test_horizons, metrics, strict=True)))
-        self.iterations_to_solve.update(solved_KB, self.test_horizons)
-        self.log("test/iterations_to_solve", self.iterations_to_solve)
+    def test_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
+        prefix: str = self.test_prefixes[dataloader_idx]
+        loss, iterations = self.test_losses[dataloader_idx], self.iterations_to_solve[dataloader_idx]
+        collections = cast("list[MetricCollection]", self.test_metrics[dataloader_idx])
+        metrics = dict(zip(self.test_horizons, collections, strict=True))
+        iterations.update(self._evaluate(batch, prefix, loss, metrics), self.test_horizons)  # type: ignore[operator]
+        self.log(f"{prefix}iterations_to_solve", iterations, add_dataloader_idx=False)  # type: ignore[arg-type]
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return the answers, ``[B, cells]``."""
@@ -142,25 +149,24 @@ class AgentModule(LightningModule, ABC):
 
     def _window_loss(self, states: dict[int, Tensor], batch: Batch) -> Tensor:
         """Mean loss of the given states."""
-        return self.task.loss(self.task.decode(torch.stack(list(states.values()))), batch)
+        return self.task.loss(self.task.decode(torch.stack(list(states.values())), self.task.views(batch)), batch)
 
-    def _answer(self, x_NBd: Tensor) -> Tensor:
+    def _answer(self, x_NBd: Tensor, batch: Batch) -> Tensor:
         """Read the joint answer from the agents' states."""
-        return self.task.aggregate(self.task.decode(x_NBd))
+        return self.task.aggregate(self.task.decode(x_NBd, self.task.views(batch)), batch)
 
-    def _evaluate(self, batch: Batch, stage: str, metrics: dict[int, MetricCollection]) -> Tensor:
+    def _evaluate(self, batch: Batch, prefix: str, loss: Any, metrics: dict[int, MetricCollection]) -> Tensor:
         """Update the loss and the metrics of each horizon; return which samples are solved, ``[horizons, B]``."""
         window = self._window(self.eval_horizon)
         states = self.iterates(batch, sorted({*window, *metrics}))
-        targets = self.task.targets(batch)
-        self.eval_loss.update(self._window_loss({k: states[k] for k in window}, batch), weight=len(targets))
-        self.log(f"{stage}/loss", self.eval_loss)
+        loss.update(self._window_loss({k: states[k] for k in window}, batch), weight=len(self.task.targets(batch)))
+        self.log(f"{prefix}loss", loss, add_dataloader_idx=False)
         solved = []
         for horizon, collection in metrics.items():
-            inputs = self.task.metric_inputs(self._answer(states[horizon]), batch)
-            collection.update(**inputs)
-            self.log_dict(collection)
-            solved.append((inputs["predictions"] == targets).all(dim=1))
+            answer = self._answer(states[horizon], batch)
+            collection.update(**self.task.metric_inputs(answer, batch))
+            self.log_dict(collection, add_dataloader_idx=False)
+            solved.append(self.task.correct(answer.argmax(dim=-1), batch))
         return torch.stack(solved)
 
     def _stop_if_nonfinite(self, loss: Tensor, batch: Batch, horizon: int) -> None:

@@ -5,6 +5,7 @@ Legend: N agents, E edges, S slots.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -50,6 +51,7 @@ class AgentGraph(nn.Module):
     slot_v: LongTensor
     end_u: LongTensor
     end_v: LongTensor
+    partner: LongTensor | None
     pos: Tensor | None
     _cell_index: LongTensor | None
 
@@ -74,8 +76,24 @@ class AgentGraph(nn.Module):
         self.register_buffer("slot_v", slot_v, persistent=False)
         self.register_buffer("end_u", edge_index[0] * num_slots + slot_u, persistent=False)
         self.register_buffer("end_v", edge_index[1] * num_slots + slot_v, persistent=False)
+        self.register_buffer("partner", self._partners(), persistent=False)
         self.register_buffer("pos", pos, persistent=False)
         self.register_buffer("_cell_index", None, persistent=False)
+
+    def _partners(self) -> Tensor | None:
+        """Row ``agent * num_slots + slot`` of the other end of each end's edge, its own row where there is no edge; None if
+        some slot of some agent has several edges."""
+        ends, others = torch.cat([self.end_u, self.end_v]), torch.cat([self.end_v, self.end_u])
+        if len(ends.unique()) < len(ends):
+            return None
+        partner = torch.arange(self.num_nodes * self.num_slots, device=ends.device)
+        partner[ends] = others
+        return partner
+
+    def edges_between(self, present: Tensor) -> Tensor:
+        """Return the edge mask that is 1 where both agents are present; ``[N]`` gives ``[E]`` and ``[N, B]`` gives ``[E, B]``."""
+        u, v = self.edge_index
+        return (present[u] & present[v]).to(torch.get_default_dtype())
 
     @property
     def num_edges(self) -> int:
@@ -198,6 +216,13 @@ class AgentGraph(nn.Module):
         kept = _stored_once(edge_index, slot_u, slot_v)
         pos = getattr(data, "pos", None)
         return cls(edge_index[:, kept], slot_u[kept], slot_v[kept], data.num_nodes, num_slots, pos)
+
+
+@lru_cache(maxsize=64)
+def grid_on(device: torch.device, height: int, width: int, connectivity: int = 8) -> AgentGraph:
+    """Return the grid of :meth:`AgentGraph.grid` on a device; the same object for the same arguments."""
+    with torch.inference_mode(False):  # the cached index tensors must also serve training
+        return AgentGraph.grid(height, width, connectivity).to(device)
 
 
 def _stored_once(edge_index: Tensor, slot_u: Tensor, slot_v: Tensor) -> Tensor:

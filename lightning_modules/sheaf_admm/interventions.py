@@ -16,7 +16,7 @@ from torch import Tensor
 from lightning_modules.sheaf_admm.graph import AgentGraph
 from lightning_modules.sheaf_admm.laplacian import SheafLaplacian
 
-HOOKS = ("on_laplacian", "on_rho", "on_gamma", "on_x", "on_z", "on_u")
+HOOKS = ("on_view", "on_laplacian", "on_rho", "on_gamma", "on_x", "on_z", "on_u")
 
 
 class Intervention:
@@ -24,6 +24,10 @@ class Intervention:
 
     def validate(self, num_agents: int, steps: int) -> None:
         """Raise ValueError if the intervention does not fit the run."""
+
+    def on_view(self, view_NB: Tensor) -> Tensor:
+        """Change what the agents see, ``[N, B, ...]``, before anything is computed."""
+        return view_NB
 
     def on_laplacian(self, k: int, laplacian: SheafLaplacian) -> SheafLaplacian:
         return laplacian
@@ -177,6 +181,32 @@ class DropEdges(_Windowed):
         return laplacian.with_edge_mask(self.edge_mask) if self._active(k) else laplacian
 
 
+class DropRandomEdges(_Windowed):
+    """Silence a random share of the edges, the same in all samples, during a window of iterations; fits graphs of any size.
+
+    Args:
+        share: share of the edges, in [0, 1]; their number is rounded.
+        seed: seed of the draw.
+        first, last: iterations from and to which it holds.
+    """
+
+    def __init__(self, share: float, seed: int = 0, first: int = 1, last: int | None = None) -> None:
+        super().__init__(None, first, last)
+        if not 0 <= share <= 1:
+            raise ValueError(f"DropRandomEdges drops a share between 0 and 1 of the edges, got {share=}")
+        self.share = share
+        self.seed = seed
+
+    def on_laplacian(self, k: int, laplacian: SheafLaplacian) -> SheafLaplacian:
+        if not self._active(k):
+            return laplacian
+        edges = laplacian.graph.num_edges
+        order = torch.randperm(edges, generator=torch.Generator().manual_seed(self.seed))
+        mask = torch.ones(edges)
+        mask[order[: round(self.share * edges)]] = 0
+        return laplacian.with_edge_mask(mask.to(laplacian.graph.edge_index.device))
+
+
 class DropAgents(_Windowed):
     """Silence every edge of some agents during a window of iterations; they go on alone."""
 
@@ -190,9 +220,9 @@ class DropAgents(_Windowed):
 def edges_without_agents(graph: AgentGraph, agents: Sequence[int]) -> Tensor:
     """Return the edge mask ``[E]`` that is 0 at every edge of the given agents and 1 elsewhere."""
     check_agents(agents, graph.num_nodes, "edges_without_agents")
-    dropped = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.edge_index.device)
-    dropped[list(agents)] = True
-    return (~dropped[graph.edge_index].any(dim=0)).to(torch.get_default_dtype())
+    present = torch.ones(graph.num_nodes, dtype=torch.bool, device=graph.edge_index.device)
+    present[list(agents)] = False
+    return graph.edges_between(present)
 
 
 def check_agents(agents: Sequence[int], num_agents: int, name: str) -> None:

@@ -54,6 +54,10 @@ class SheafLaplacian:
         self.graph, self.edge_mask = graph, edge_mask
         self.num_nodes, self.edge_dim, self.stalk_dim = graph.num_nodes, edge_dim, stalk_dim
 
+    def arranged(self, z_NBd: Tensor) -> Tensor:
+        """Return the same states in the memory order that products with this Laplacian prefer."""
+        return z_NBd
+
     def delta(self, z_NBd: Tensor) -> Tensor:
         """Return the disagreement δz of each edge, ``[E, B, e]``."""
         u, v = self.graph.edge_index

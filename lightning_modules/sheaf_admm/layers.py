@@ -1,5 +1,7 @@
 """Small layers that the encoders, decoders and baselines of the Sheaf-ADMM tasks share (plain torch)."""
 
+import math
+
 from torch import Tensor, nn
 
 NORM_EPS = 1e-6
@@ -72,12 +74,26 @@ class ResidualMLP(nn.Module):
         return self.skip(x) + self.branch(x)
 
 
-class PositiveDense(Dense):
-    r"""Strictly positive head :math:`\mathrm{softplus}(Wx + b) + \text{floor}`."""
+def softplus_inverse(value: float) -> float:
+    """Return the number whose softplus is ``value > 0``."""
+    return value + math.log(-math.expm1(-value))
 
-    def __init__(self, in_dim: int, out_dim: int, floor: float = 1e-4) -> None:
+
+class PositiveDense(Dense):
+    r"""Strictly positive head :math:`\mathrm{softplus}(Wx + b) + \text{floor}`.
+
+    Args:
+        in_dim, out_dim: sizes.
+        floor: least value.
+        start: value of every output at the start of training, with zero weights; None draws the weights.
+    """
+
+    def __init__(self, in_dim: int, out_dim: int, floor: float = 1e-4, start: float | None = None) -> None:
         super().__init__(in_dim, out_dim)
         self.floor = floor
+        if start is not None:
+            nn.init.zeros_(self.weight)
+            nn.init.constant_(self.bias, softplus_inverse(start - floor))
 
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.softplus(super().forward(x)) + self.floor

@@ -10,6 +10,7 @@ from torch import Tensor
 from lightning_modules.sheaf_admm.admm import ADMMOutput, SheafADMM
 from lightning_modules.sheaf_admm.agent_module import AgentModule, horizon_bounds
 from lightning_modules.sheaf_admm.baselines import Pooling, RecurrentMPNN, Routing
+from lightning_modules.sheaf_admm.interventions import Intervention
 from lightning_modules.sheaf_admm.laplacian import SheafLaplacian
 from lightning_modules.sheaf_admm.layers import Dense, PositiveDense
 from lightning_modules.sheaf_admm.restriction_maps import Kind as MapKind
@@ -26,13 +27,15 @@ class AnswerHistory:
     Attributes:
         primal: primal residual of each agent, ``[K, N, B]``.
         dual: dual residual of each agent, ``[K, N, B]``.
+        memory: size of each agent's disagreement memory, ``|u|``, ``[K, N, B]``.
         disagreement: root mean square of the disagreement on all edges, ``[K, B]``.
         answers: the answer read after each iteration, ``[K, B, cells]``.
-        correct: whether it is right in every cell, ``[K, B]``.
+        correct: whether it is right, ``[K, B]``.
     """
 
     primal: Tensor
     dual: Tensor
+    memory: Tensor
     disagreement: Tensor
     answers: Tensor
     correct: Tensor
@@ -47,8 +50,8 @@ class SheafADMMModule(AgentModule):
 
     Args:
         task: the problem.
-        edge_dim: length of what two neighbours compare; None takes the task's own.
-        maps: kind of restriction maps, see ``RestrictionMaps``.
+        edge_dim: length of what two neighbours compare; None takes the task's own (the whole state with identity maps).
+        maps: kind of restriction maps, see ``RestrictionMaps``; None takes the task's own.
         lora_rank: rank of the context-dependent part of the maps; 0 has none.
         lora_init: "standard" or "legacy", see ``RestrictionMaps``.
         consensus: "soft" penalises disagreement with weight ``gamma``, "hard" projects onto agreement.
@@ -58,8 +61,10 @@ class SheafADMMModule(AgentModule):
         start: start vector of a hard "cg" solver, see ``CGConsensus``.
         rho_init: first value of the learned ADMM penalty.
         alpha: over-relaxation, 1 is none.
-        l1: weight of the objective's absolute value.
+        l1: weight λ of the objective's absolute value.
         lower: lower bound of all coordinates; None is no bound.
+        upper: upper bound of all coordinates; None is no bound.
+        learned_box: read λ and the upper bound of each coordinate from the features; training starts at ``l1`` and ``upper``.
         z_init: first consensus, "h" or "zeros".
         checkpoint_every: recompute activations in blocks of so many iterations to save memory; 0 keeps them all.
         grad_window: differentiate only the last so many iterations; None all.
@@ -73,7 +78,7 @@ class SheafADMMModule(AgentModule):
         self,
         task: AgentTask,
         edge_dim: int | None = None,
-        maps: MapKind = "sudoku",
+        maps: MapKind | None = None,
         lora_rank: int = 0,
         lora_init: LoraInit = "standard",
         consensus: Mode = "soft",
@@ -85,6 +90,8 @@ class SheafADMMModule(AgentModule):
         alpha: float = 1.0,
         l1: float = 0.0,
         lower: float | None = 0.0,
+        upper: float | None = None,
+        learned_box: bool = False,
         z_init: Literal["h", "zeros"] = "h",
         checkpoint_every: int = 0,
         grad_window: int | None = None,
@@ -94,11 +101,12 @@ class SheafADMMModule(AgentModule):
         super().__init__(task, loss_window=loss_window, **options)
         self.curvature_head = PositiveDense(task.feature_dim, task.state_dim)
         self.slope_head = Dense(task.feature_dim, task.state_dim)
+        maps = maps or task.maps
         self.restriction_maps = RestrictionMaps(
             maps,
             stalk_dim=task.state_dim,
-            edge_dim=edge_dim or task.edge_dim,
-            num_slots=task.graph.num_slots,
+            edge_dim=edge_dim or (task.state_dim if maps == "identity" else task.edge_dim),
+            num_slots=task.num_slots,
             feature_dim=task.feature_dim,
             lora_rank=lora_rank,
             lora_init=lora_init,
@@ -122,11 +130,18 @@ class SheafADMMModule(AgentModule):
         if grad_window is not None and grad_window < loss_window:
             raise ValueError(f"grad_window={grad_window} must cover loss_window={loss_window}")
         self.l1, self.lower = l1, -torch.inf if lower is None else lower
+        self.upper = torch.inf if upper is None else upper
+        self.l1_head = self.upper_head = None
+        if learned_box:
+            if l1 <= 0 or upper is None:
+                raise ValueError(f"learned_box starts at l1 > 0 and at upper, which must be given: got {l1=} and {upper=}")
+            self.l1_head = PositiveDense(task.feature_dim, task.state_dim, floor=0.0, start=l1)
+            self.upper_head = PositiveDense(task.feature_dim, task.state_dim, floor=0.0, start=upper)
         _, longest = horizon_bounds(self.train_horizon)
         if longest == 0:
-            self.curvature_head.requires_grad_(False)
-            self.slope_head.requires_grad_(False)
-            self.admm.requires_grad_(False)
+            for part in (self.curvature_head, self.slope_head, self.l1_head, self.upper_head, self.admm):
+                if part is not None:
+                    part.requires_grad_(False)
         if longest <= 1:
             self.restriction_maps.requires_grad_(False)
 
@@ -134,42 +149,64 @@ class SheafADMMModule(AgentModule):
         """Compile one ADMM iteration, which all K share: the whole unrolled step would compile K times as long."""
         self.admm.iteration = torch.compile(self.admm.iteration, *args, **kwargs)  # type: ignore[method-assign]
 
-    def coordinate(self, view: Tensor, horizon: int, **options: Any) -> ADMMOutput:
-        """Encode views and run ADMM on them.
+    def coordinate(
+        self, batch: Batch, horizon: int, interventions: Sequence[Intervention] = (), **options: Any
+    ) -> tuple[ADMMOutput, Tensor]:
+        """Encode the agents' views and run ADMM on them.
 
         Args:
-            view: what the agents see, from ``task.views(batch)``.
+            batch: the boards.
             horizon: number of iterations.
-            **options: further arguments of ``SheafADMM.forward``: ``keep``, ``record``, ``interventions``, ``stop``.
+            interventions: changes to the views and to the run.
+            **options: further arguments of ``SheafADMM.forward``: ``keep``, ``record``, ``stop``.
+
+        Returns:
+            What ADMM returns, and what the agents saw.
         """
-        return self.admm(*self._problem(view), steps=horizon, **options)
+        view = self.task.views(batch)
+        for intervention in interventions:
+            view = intervention.on_view(view)
+        return self.admm(*self._problem(batch, view), steps=horizon, interventions=interventions, **options), view
 
     def iterates(self, batch: Batch, wanted: Sequence[int]) -> dict[int, Tensor]:
-        return self.coordinate(self.task.views(batch), max(wanted), keep=wanted).kept
+        return self.coordinate(batch, max(wanted), keep=wanted)[0].kept
 
     @torch.no_grad()
-    def admm_history(self, batch: Batch, steps: int) -> AnswerHistory:
-        """Coordinate for ``steps`` iterations and report on each of them."""
-        history = self.coordinate(self.task.views(batch), steps, record=True).history
+    def admm_history(self, batch: Batch, steps: int, interventions: Sequence[Intervention] = ()) -> AnswerHistory:
+        """Coordinate for ``steps`` iterations, with or without interventions, and report on each of them."""
+        output, view = self.coordinate(batch, steps, interventions, record=True)
+        history = output.history
         if history is None:
             raise ValueError("a history needs at least one step")
-        answers_KBc = torch.stack([self._answer(x_NBd).argmax(dim=-1) for x_NBd in history.x])
-        correct_KB = (answers_KBc == self.task.targets(batch)).all(dim=-1)
-        return AnswerHistory(history.primal, history.dual, history.disagreement, answers_KBc, correct_KB)
+        logits = (self.task.decode(x_NBd, view) for x_NBd in history.x)
+        answers_KBc = torch.stack([self.task.aggregate(logits_NB, batch).argmax(dim=-1) for logits_NB in logits])
+        memory_KNB = history.u.norm(dim=-1)
+        correct_KB = self.task.correct(answers_KBc, batch)
+        return AnswerHistory(history.primal, history.dual, memory_KNB, history.disagreement, answers_KBc, correct_KB)
 
     @torch.no_grad()
     def locate_nonfinite(self, batch: Batch, horizon: int) -> str:
-        found = self.admm.first_nonfinite(*self._problem(self.task.views(batch)), steps=horizon)
+        found = self.admm.first_nonfinite(*self._problem(batch, self.task.views(batch)), steps=horizon)
         return found or "the decoder or the loss"
 
-    def _problem(self, view: Tensor) -> tuple[DiagonalProx, SheafLaplacian, Tensor]:
+    def _problem(self, batch: Batch, view: Tensor) -> tuple[DiagonalProx, SheafLaplacian, Tensor]:
         """Encode views into the agents' objectives, the sheaf and the start; the first two in full precision."""
         h_NBd, f_NBf = self.task.encode(view)
         with torch.autocast(f_NBf.device.type, enabled=False):
             f_NBf = f_NBf.to(self.slope_head.weight.dtype)
-            curvature_NBd, slope_NBd = self.curvature_head(f_NBf), self.slope_head(f_NBf)
-            laplacian = self.restriction_maps(self.task.graph, f_NBf)
-        objective = DiagonalProx(curvature_NBd, slope_NBd, l1=self.l1, low=self.lower, validate_args=False)
+            laplacian = self.restriction_maps(self.task.graph_of(batch), f_NBf, self.task.edge_mask(batch))
+
+            def read(head: Dense | None, constant: float) -> Tensor | float:
+                return constant if head is None else laplacian.arranged(head(f_NBf))
+
+            objective = DiagonalProx(
+                laplacian.arranged(self.curvature_head(f_NBf)),
+                laplacian.arranged(self.slope_head(f_NBf)),
+                l1=read(self.l1_head, self.l1),
+                low=self.lower,
+                high=read(self.upper_head, self.upper),
+                validate_args=False,
+            )
         return objective, laplacian, h_NBd
 
 
@@ -196,7 +233,7 @@ class RecurrentMPNNModule(AgentModule):
         **options: Any,
     ) -> None:
         super().__init__(task, **options)
-        self.mpnn = RecurrentMPNN(task.graph, task.state_dim, message_dim, pooling, routing)
+        self.mpnn = RecurrentMPNN(task.num_slots, task.state_dim, message_dim, pooling, routing)
         if horizon_bounds(self.train_horizon)[1] == 0:
             self.mpnn.requires_grad_(False)
             self.mpnn.start.requires_grad_(True)
@@ -206,6 +243,8 @@ class RecurrentMPNNModule(AgentModule):
         self.mpnn._round = torch.compile(self.mpnn._round, *args, **kwargs)  # type: ignore[method-assign]
 
     def iterates(self, batch: Batch, wanted: Sequence[int]) -> dict[int, Tensor]:
+        if self.task.edge_mask(batch) is not None:
+            raise ValueError("RecurrentMPNNModule cannot leave agents out: set the data's dropout_mode to zero_pixels")
         h_NBd, _ = self.task.encode(self.task.views(batch))
-        _, kept = self.mpnn(h_NBd, max(wanted), keep=wanted)
+        _, kept = self.mpnn(self.task.graph_of(batch), h_NBd, max(wanted), keep=wanted)
         return kept

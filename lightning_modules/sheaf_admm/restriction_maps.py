@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from lightning_modules.sheaf_admm.graph import AgentGraph
 from lightning_modules.sheaf_admm.laplacian import CellLaplacian, SheafLaplacian, SlotLaplacian
 from lightning_modules.sheaf_admm.layers import NORM_EPS, Dense
+from lightning_modules.sheaf_admm.paired_laplacian import PairedLaplacian
 
 Kind = Literal["directional", "global", "sudoku", "identity"]
 LoraInit = Literal["standard", "legacy"]
@@ -103,8 +104,9 @@ class RestrictionMaps(nn.Module):
             edge_mask: optional weights of the edges, ``[E]`` or ``[E, B]``.
 
         Returns:
-            A :class:`CellLaplacian` on an unmasked Sudoku graph, else a :class:`SlotLaplacian`. Low-rank maps are
-            applied factor by factor if that costs less than the full maps of each agent, ``r (e + d) < e d``.
+            A :class:`CellLaplacian` on an unmasked Sudoku graph, a :class:`PairedLaplacian` on a grid and its like, else a
+            :class:`SlotLaplacian`. Low-rank maps are applied factor by factor if that costs less than the full maps of
+            each agent, ``r (e + d) < e d``.
 
         Raises:
             ValueError: if the slots differ or the context is missing or of another shape.
@@ -114,6 +116,8 @@ class RestrictionMaps(nn.Module):
             maps, low_rank = maps + low_rank[0] @ low_rank[1], None
         if graph.box_shape is not None and edge_mask is None:
             return CellLaplacian(graph, maps, low_rank)
+        if graph.partner is not None:
+            return PairedLaplacian(graph, maps, low_rank, edge_mask)
         return SlotLaplacian(graph, maps, low_rank, edge_mask)
 
     def maps(self, graph: AgentGraph, context: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -36,6 +36,7 @@ class SudokuTask(AgentTask):
     Source: Sheaf-ADMM (arXiv 2605.31005), section 4 and its released configuration.
     """
 
+    maps = "sudoku"
     views_of_cell: Tensor
 
     def __init__(
@@ -50,7 +51,7 @@ class SudokuTask(AgentTask):
         if box_shape is None:
             raise ValueError("SudokuTask needs box_shape, the rows and columns of one box, for example (3, 3)")
         self.graph = AgentGraph.sudoku(*box_shape)
-        self.side = side = box_shape[0] * box_shape[1]
+        self.num_slots = self.side = side = box_shape[0] * box_shape[1]
         self.cell_dim = self.edge_dim = cell_dim
         self.state_dim = side * cell_dim
         self.feature_dim = model_dim
@@ -68,6 +69,10 @@ class SudokuTask(AgentTask):
         self.to_state = nn.Sequential(Dense(self.state_dim, self.state_dim), nn.LayerNorm(self.state_dim, eps=NORM_EPS))
         self.decoder = nn.Sequential(ResidualMLP(cell_dim, decoder_dim), Dense(decoder_dim, side + 1))
 
+    def graph_of(self, batch: Batch) -> AgentGraph:
+        """Return the one graph of rows, columns and boxes."""
+        return self.graph
+
     def views(self, batch: Batch) -> Tensor:
         """Cut puzzles ``[B, side, side]`` into the agents' units, ``[N, B, side]``."""
         return self._cut(batch["puzzle"])
@@ -79,8 +84,8 @@ class SudokuTask(AgentTask):
         token_NBsm = self.mixer(scale * (self.digit_embedding(view_NBs) + place_N1sm))
         return self.to_state(self.to_cell(token_NBsm).flatten(-2)), token_NBsm.mean(dim=-2)
 
-    def decode(self, x: Tensor) -> Tensor:
-        """Read the logits of each cell, ``[..., side, side + 1]``, from states ``[..., side * cell_dim]``."""
+    def decode(self, x: Tensor, view: Tensor) -> Tensor:
+        """Read the logits of each cell, ``[..., side, side + 1]``, from states ``[..., side * cell_dim]`` alone."""
         return self.decoder(x.unflatten(-1, (self.side, self.cell_dim)))
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
@@ -88,7 +93,7 @@ class SudokuTask(AgentTask):
         digits = self._cut(batch["solution"]).expand(logits.shape[:-1])
         return nn.functional.cross_entropy(logits.flatten(0, -2), digits.flatten())
 
-    def aggregate(self, logits_NBsc: Tensor) -> Tensor:
+    def aggregate(self, logits_NBsc: Tensor, batch: Batch) -> Tensor:
         """Mean logits of the three agents that see a cell, ``[B, cells, classes]``."""
         per_view = logits_NBsc.transpose(0, 1).flatten(1, 2)
         return per_view[:, self.views_of_cell].mean(dim=2)

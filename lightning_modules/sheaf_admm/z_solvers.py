@@ -14,7 +14,6 @@ Both are written through the correction :math:`w = v - z`, which solves :math:`(
 Shape suffixes: N agents, B batch, d vertex stalk.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Literal, Protocol
@@ -22,6 +21,8 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from lightning_modules.sheaf_admm.layers import softplus_inverse
 
 Mode = Literal["soft", "hard"]
 Start = Literal["dual", "zero", "released"]
@@ -39,11 +40,6 @@ class Laplacian(Protocol):
     def matvec(self, z_NBd: Tensor) -> Tensor: ...
 
     def dense(self) -> Tensor: ...
-
-
-def softplus_inverse(value: float) -> float:
-    """Return the number whose softplus is ``value > 0``."""
-    return value + math.log(-math.expm1(-value))
 
 
 class ZSolver(nn.Module, ABC):

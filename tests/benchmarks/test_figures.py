@@ -34,7 +34,7 @@ def test_a_curve_is_ordered_by_iteration():
 
 def test_horizon_figure_shows_means_and_spread():
     figure = horizon_figure(
-        RECORDS, {"sheaf": "Sheaf", "mpnn": "MPNN"}, metric="test/solved", x_label="K", y_label="solved", trained_at=8
+        RECORDS, {"sheaf": "Sheaf", "mpnn": "MPNN"}, metrics={"": "test/solved"}, x_label="K", y_label="solved", trained_at=8
     )
     (axes,) = figure.axes
     lines = {line.get_label(): line for line in axes.lines}

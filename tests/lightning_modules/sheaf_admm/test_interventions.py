@@ -9,6 +9,7 @@ from lightning_modules.sheaf_admm.interventions import (
     ClampProposal,
     DropAgents,
     DropEdges,
+    DropRandomEdges,
     Intervention,
     KickConsensus,
     ScalePenalty,
@@ -111,6 +112,30 @@ def test_dropped_edges():
     assert not torch.allclose(run(DropEdges(mask)).x, PLAIN.x)
 
 
+@pytest.mark.parametrize(("share", "silent"), [(0.0, 0), (0.25, 12), (0.5, 24), (1.0, 48)])
+def test_random_edges_are_exactly_the_share(share, silent):
+    assert GRAPH.num_edges == 48
+    laplacian = CellLaplacian(GRAPH, MAPS)
+    dropping = DropRandomEdges(share, seed=1, first=2, last=3)
+    mask = dropping.on_laplacian(2, laplacian).edge_mask
+    assert sorted(set(mask.tolist())) == [value for value in (0, 1) if (mask == value).any()]
+    assert int((mask == 0).sum()) == silent
+    assert torch.equal(dropping.on_laplacian(3, laplacian).edge_mask, mask), "the same edges in all iterations"
+    assert dropping.on_laplacian(1, laplacian) is laplacian
+    assert dropping.on_laplacian(4, laplacian) is laplacian
+    others = DropRandomEdges(share, seed=2, first=2).on_laplacian(2, laplacian).edge_mask
+    assert torch.equal(others, mask) == (share in (0, 1))
+
+
+def test_random_edges_equal_their_mask():
+    mask = DropRandomEdges(0.3, seed=5).on_laplacian(1, CellLaplacian(GRAPH, MAPS)).edge_mask
+    assert torch.allclose(run(DropRandomEdges(0.3, seed=5)).x, run(DropEdges(mask)).x)
+    assert not torch.allclose(run(DropRandomEdges(0.3, seed=5)).x, PLAIN.x)
+    masked = SlotLaplacian(GRAPH, MAPS, edge_mask=edges_without_agents(GRAPH, [5]))
+    both = DropRandomEdges(0.3, seed=5).on_laplacian(1, masked).edge_mask
+    assert torch.equal(both[:, 0], mask * edges_without_agents(GRAPH, [5])), "edges that were silent stay so"
+
+
 def test_edges_without_agents():
     mask = edges_without_agents(GRAPH, [0])
     assert ((mask == 0) == (GRAPH.edge_index == 0).any(dim=0)).all()
@@ -148,6 +173,9 @@ class Misspelt(Intervention):
         (lambda: ScalePenalty(rho=0.0), "rho=0.0"),
         (lambda: ScalePenalty(gamma=-1.0), "gamma=-1.0"),
         (lambda: run(DropEdges(torch.ones(3))), "edge_mask must have shape"),
+        (lambda: DropRandomEdges(1.1), "between 0 and 1 of the edges, got share=1.1"),
+        (lambda: DropRandomEdges(0.5, first=0), "first=0"),
+        (lambda: run(DropRandomEdges(0.5, first=6)), "starts at iteration 6"),
         (lambda: run(Misspelt()), "unknown hook 'on_y'"),
         (lambda: run(object()), "not an Intervention"),
     ],

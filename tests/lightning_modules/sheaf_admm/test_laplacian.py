@@ -1,16 +1,13 @@
 import networkx
 import pytest
 import torch
+from dense_coboundary import SAMPLES, check_against_matrix, close, flat, randn
 
 from lightning_modules.sheaf_admm.graph import AgentGraph
 from lightning_modules.sheaf_admm.laplacian import CellLaplacian, SheafLaplacian, SlotLaplacian
 
-N, B = 5, 3
+N, B = 5, SAMPLES
 SIZES = [(2, 3), (12, 24)]
-
-
-def randn(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def multigraph(num_slots=4):
@@ -20,49 +17,12 @@ def multigraph(num_slots=4):
     return AgentGraph(edge_index, *slots, num_nodes=N, num_slots=num_slots)
 
 
-def coboundary(graph, F_u, F_v):
-    """The matrix of δ for one sample, written edge by edge from the definition."""
-    edges, edge_dim, stalk_dim = F_u.shape
-    delta = torch.zeros(edges * edge_dim, graph.num_nodes * stalk_dim, dtype=F_u.dtype)
-    for k, (u, v) in enumerate(graph.edge_index.t().tolist()):
-        rows = slice(k * edge_dim, (k + 1) * edge_dim)
-        delta[rows, u * stalk_dim : (u + 1) * stalk_dim] += F_u[k]
-        delta[rows, v * stalk_dim : (v + 1) * stalk_dim] -= F_v[k]
-    return delta
-
-
-def flat(x_NBd):
-    """Agent-major vectors, one a sample: ``[B, N*d]``."""
-    return x_NBd.transpose(0, 1).flatten(1)
-
-
-def close(a, b, tolerance=1e-12):
-    assert a.shape == b.shape
-    assert (a - b).abs().max() < tolerance
-
-
-def check_against_matrix(laplacian, stalk_dim, tolerance=1e-12):
-    """Compare every operation of a Laplacian with the dense δ of its edge maps."""
-    graph = laplacian.graph
-    F_u, F_v = (maps.expand(-1, B, -1, -1) for maps in laplacian.edge_maps())
-    z, r = randn(graph.num_nodes, B, stalk_dim, seed=2), randn(graph.num_edges, B, F_u.shape[2], seed=3)
-    deltas = torch.stack([coboundary(graph, F_u[:, b], F_v[:, b]) for b in range(B)])
-    times = lambda matrices, x: (matrices @ flat(x).unsqueeze(-1)).squeeze(-1)  # noqa: E731
-    close(flat(laplacian.delta(z)), times(deltas, z), tolerance)
-    close(flat(laplacian.delta_t(r)), times(deltas.transpose(1, 2), r), tolerance)
-    matrix = deltas.transpose(1, 2) @ deltas
-    close(flat(laplacian.matvec(z)), times(matrix, z), 10 * tolerance)
-    close(laplacian.dense().expand(B, -1, -1), matrix, tolerance)
-    close(laplacian.energy(z), 0.5 * (flat(z) * times(matrix, z)).sum(1), 100 * tolerance)
-    close((laplacian.delta(z) * r).sum((0, 2)), (z * laplacian.delta_t(r)).sum((0, 2)), 100 * tolerance)
-
-
 @pytest.mark.parametrize("samples", [1, B])
 @pytest.mark.parametrize(("edge_dim", "stalk_dim"), SIZES)
 def test_generic_against_dense_coboundary(edge_dim, stalk_dim, samples):
     graph = multigraph()
     F_u, F_v = randn(2, graph.num_edges, samples, edge_dim, stalk_dim) / stalk_dim
-    check_against_matrix(SheafLaplacian(graph, F_u, F_v), stalk_dim)
+    check_against_matrix(SheafLaplacian(graph, F_u, F_v))
 
 
 @pytest.mark.parametrize("form", ["shared", "one map", "low rank", "one map, low rank", "per sample"])
@@ -81,7 +41,7 @@ def test_slot_forms_against_dense_coboundary(kind, edge_dim, stalk_dim, form):
     if form == "per sample":
         maps = randn(graph.num_nodes, B, slots, edge_dim, stalk_dim) / stalk_dim
     laplacian = (SlotLaplacian if kind == "multigraph" else CellLaplacian)(graph, maps, low_rank)
-    check_against_matrix(laplacian, stalk_dim)
+    check_against_matrix(laplacian)
 
 
 def test_slot_maps_reach_the_right_ends():

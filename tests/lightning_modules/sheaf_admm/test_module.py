@@ -107,7 +107,7 @@ def test_no_iterations_decode_the_start(kind):
     batch = puzzles()
     h, _ = module.task.encode(module.task.views(batch))
     start = module.mpnn.start(h) if isinstance(module, RecurrentMPNNModule) else h
-    assert torch.equal(module(batch), module.task.aggregate(module.task.decode(start)))
+    assert torch.equal(module(batch), module.task.aggregate(module.task.decode(start, None), batch))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -137,7 +137,7 @@ def test_loss_is_the_mean_over_the_window():
     module = build("sheaf")
     batch = puzzles()
     states = module.iterates(batch, range(5))
-    losses = [module.task.loss(module.task.decode(states[k]), batch) for k in (3, 4)]
+    losses = [module.task.loss(module.task.decode(states[k], None), batch) for k in (3, 4)]
     assert list(module._window(4)) == [3, 4]
     window = module._window_loss({k: states[k] for k in module._window(4)}, batch)
     assert window.item() == pytest.approx(sum(losses).item() / 2, rel=1e-5)

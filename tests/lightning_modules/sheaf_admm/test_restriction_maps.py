@@ -3,6 +3,7 @@ import torch
 
 from lightning_modules.sheaf_admm.graph import AgentGraph
 from lightning_modules.sheaf_admm.laplacian import CellLaplacian, SheafLaplacian, SlotLaplacian
+from lightning_modules.sheaf_admm.paired_laplacian import PairedLaplacian
 from lightning_modules.sheaf_admm.restriction_maps import RestrictionMaps
 
 B = 3
@@ -164,7 +165,12 @@ def test_fastest_form_is_chosen():
     masked = maps(sudoku, edge_mask=mask)
     assert type(masked) is SlotLaplacian
     close(masked.matvec(z), SheafLaplacian(sudoku, *maps.maps(sudoku), mask).matvec(z), 1e-5)
-    assert type(RestrictionMaps("directional", 4, 2)(grid)) is SlotLaplacian
+    directional = RestrictionMaps("directional", 4, 2)
+    assert type(directional(grid)) is PairedLaplacian
+    assert type(directional(grid, edge_mask=torch.ones(grid.num_edges))) is PairedLaplacian
+    assert type(RestrictionMaps("global", 4, 2)(grid)) is PairedLaplacian
+    parallel = AgentGraph(torch.tensor([[0, 0], [1, 1]]), *torch.zeros(2, 2, dtype=torch.long), num_nodes=2, num_slots=8)
+    assert type(directional(parallel)) is SlotLaplacian
 
 
 def test_parameter_counts():

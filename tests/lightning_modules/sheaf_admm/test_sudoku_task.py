@@ -30,7 +30,7 @@ def test_cutting_and_joining_gives_the_board_back(box_shape):
     task = small_task(box_shape)
     board = random_boards(task.side)
     logits = torch.nn.functional.one_hot(task.views({"puzzle": board}), task.side + 1).float()
-    answer = task.aggregate(logits)
+    answer = task.aggregate(logits, {})
     assert torch.equal(answer.argmax(-1), board.flatten(1))
     assert torch.equal(answer.sum(-1), torch.ones_like(answer[..., 0]))  # the mean of exactly three votes
 
@@ -39,7 +39,7 @@ def test_each_agent_has_a_third_of_the_vote():
     task = small_task()
     logits = torch.zeros(18, 1, 6, 7)
     logits[6 + 2, 0, 4, 5] = 1.0  # the agent of column 2 speaks about its cell in row 4
-    answer = task.aggregate(logits)
+    answer = task.aggregate(logits, {})
     assert answer[0, 4 * 6 + 2, 5].item() == pytest.approx(1 / 3)
     assert answer.sum().item() == pytest.approx(1 / 3)
 
@@ -59,7 +59,7 @@ def test_loss_of_ignorance_and_of_knowledge():
 def test_decoder_reads_each_slice_alone():
     task = small_task()
     x = torch.randn(18, 2, 24, requires_grad=True)
-    (gradient,) = torch.autograd.grad(task.decode(x)[3, 1, 2].sum(), x)
+    (gradient,) = torch.autograd.grad(task.decode(x, None)[3, 1, 2].sum(), x)
     seen = gradient.abs() > 0
     assert seen[3, 1, 8:12].all()
     assert seen.sum() == 4
