@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.results import Aggregate, Record, aggregate
 from benchmarks.style import line_style
@@ -76,7 +76,40 @@ def horizon_figure(
     return figure
 
 
-def _draw_share(axes: "Axes", points: Mapping[int, Aggregate], title: str, position: int) -> None:
+def severity_figure(
+    records: Sequence[Record],
+    titles: Mapping[str, str],
+    *,
+    panels: Mapping[str, Mapping[float, str]],
+    y_label: str,
+) -> "Figure":
+    """Draw shares in percent against the severity of corruptions, with the standard error as a band.
+
+    Args:
+        records: what was measured.
+        titles: titles of the variants by name.
+        panels: for each panel its x label, and the metric by severity.
+        y_label: what is shared.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.2 * len(panels) + 0.6, 4.8))
+    row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (x_label, severities) in zip(row, panels.items(), strict=True):
+        for position, (variant, title) in enumerate(titles.items()):
+            own = {
+                x: [record.value for record in records if (record.variant, record.metric) == (variant, metric)]
+                for x, metric in severities.items()
+            }
+            if all(own.values()):
+                _draw_share(axes, {x: aggregate(values) for x, values in own.items()}, title, position)
+        axes.set(xlabel=x_label, ylim=(-2, 102))
+    row[0].set_ylabel(f"{y_label} (%)")
+    figure.legend(*row[0].get_legend_handles_labels(), title="mean and standard error", loc="outside lower center", ncols=2)
+    return figure
+
+
+def _draw_share(axes: "Axes", points: Mapping[Any, Aggregate], title: str, position: int) -> None:
     """Draw one variant's means in percent with the standard error as a band."""
     mean = [100 * point.mean for point in points.values()]
     error = [100 * (point.standard_error or 0.0) for point in points.values()]
@@ -102,6 +135,51 @@ def convergence_figure(
         axes.plot(list(points), [math.exp(point.mean) for point in points.values()], label=title, **style)
     axes.set(yscale="log", xlabel=x_label, ylabel=y_label)
     axes.legend(title="geometric mean; thin: single problems")
+    return figure
+
+
+def bar_figure(records: Sequence[Record], titles: Mapping[str, str], *, metrics: Mapping[str, str], x_label: str) -> "Figure":
+    """Draw shares in percent as bars, one a metric and variant, with the standard error as a whisker.
+
+    Args:
+        records: what was measured.
+        titles: titles of the variants by name.
+        metrics: metric of each group of bars by its title.
+        x_label: what is shared.
+    """
+    figure, axes = _axes()
+    height = 0.8 / len(titles)
+    for position, (variant, title) in enumerate(titles.items()):
+        shares = [
+            aggregate([record.value for record in records if (record.variant, record.metric) == (variant, metric)])
+            for metric in metrics.values()
+        ]
+        places = [group + position * height for group in range(len(metrics))]
+        axes.barh(
+            places,
+            [100 * share.mean for share in shares],
+            height,
+            xerr=[100 * (share.standard_error or 0.0) for share in shares],
+            color=line_style(position)["color"],
+            label=title,
+        )
+    axes.set_yticks([group + 0.4 - height / 2 for group in range(len(metrics))], list(metrics))
+    axes.invert_yaxis()
+    axes.set(xlabel=f"{x_label} (%)", xlim=(0, 102))
+    if len(titles) > 1:
+        axes.legend()
+    return figure
+
+
+def growth_figure(records: Sequence[Record], titles: Mapping[str, str], *, metric: str, x_label: str, y_label: str) -> "Figure":
+    """Draw a positive quantity, mean over seeds, against the number of iterations, from zero."""
+    figure, axes = _axes()
+    for position, (variant, title) in enumerate(titles.items()):
+        points = curve(records, variant, metric)
+        axes.plot(list(points), [point.mean for point in points.values()], label=title, **line_style(position))
+    axes.set(xlabel=x_label, ylabel=y_label)
+    axes.set_ylim(bottom=0)
+    axes.legend()
     return figure
 
 

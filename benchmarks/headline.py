@@ -116,6 +116,8 @@ def records_of(job: Job, experiment: Experiment) -> list[Record]:
     """
     summary = job.summary()
     names = dict.fromkeys([*(metric.name for metric in experiment.metrics), *experiment.curve])
+    if not any(name in summary["metrics"] for name in experiment.curve):  # a model without iterations has no such curve
+        names = dict.fromkeys(metric.name for metric in experiment.metrics)
     missing = [name for name in names if name not in summary["metrics"]]
     if missing:
         known = ", ".join(sorted(summary["metrics"]))

@@ -66,13 +66,13 @@ class DescribesData(Protocol):
 class ADMMDiagnostics(Callback):
     """Draw residuals and solved rate against the iteration, and the boards on the way to the answer.
 
-    The first batch of a validation, and of the test, is run once more with recording on, on rank zero only. The figures are
+    The first batch of a validation, and of the test, is run once more with recording on; rank zero draws its share. The figures are
     ``admm_validation``, ``admm_test`` and, when the batch holds ``puzzle`` and ``solution`` boards, ``boards_test``.
 
     A batch with ``maze`` and ``solution`` gives ``maze_test``: the residual of each agent, drawn where it stands, above the path
     found so far, and the same for every iteration as an animation, ``maze_test.gif``. The test then logs
     ``test/residual_at_branches``: the mean primal residual, in the first half of the iterations, of the agents that see a branch
-    point (an open pixel with three open neighbours or more), over that of the others.
+    point (an open pixel with three open neighbours or more), over that of the others; the mean over the batch's mazes.
 
     Args:
         every_n_epochs: draw at the first validation after each n epochs.
@@ -108,16 +108,17 @@ class ADMMDiagnostics(Callback):
     def on_test_batch_end(
         self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        if batch_idx == dataloader_idx == 0 and trainer.is_global_zero:
+        if batch_idx == dataloader_idx == 0:
             history = self._record(trainer, pl_module, batch, "test")
             keys = batch.keys() if isinstance(batch, dict) else set()
-            if {"puzzle", "solution"} <= keys:
+            if {"puzzle", "solution"} <= keys and trainer.is_global_zero:
                 self._show_boards(trainer, batch, history)
             task = getattr(pl_module, "task", None)
             if {"maze", "solution"} <= keys and isinstance(task, SeesPatches):
                 rows = int(task.graph_of(batch).pos[:, 0].max()) + 1
-                self._log_branches(pl_module, batch["maze"], history, rows, task)
-                self._show_maze(trainer, batch, history, rows)
+                self._log_branches(trainer, pl_module, batch["maze"], history, rows, task)
+                if trainer.is_global_zero:
+                    self._show_maze(trainer, batch, history, rows)
 
     def _is_due(self, trainer: Trainer) -> bool:
         return trainer.current_epoch >= self._next_epoch and not trainer.sanity_checking
@@ -126,8 +127,9 @@ class ADMMDiagnostics(Callback):
         """Run the batch with recording on and publish its curves."""
         with torch.no_grad(), trainer.precision_plugin.forward_context():
             history = pl_module.admm_history(batch, self.steps)
-        with figure_style():
-            publish_figure(trainer, iteration_figure(history), f"admm_{stage}")
+        if trainer.is_global_zero:
+            with figure_style():
+                publish_figure(trainer, iteration_figure(history), f"admm_{stage}")
         return history
 
     def _show_boards(self, trainer: Trainer, batch: dict[str, Tensor], history: IterationHistory) -> None:
@@ -143,14 +145,17 @@ class ADMMDiagnostics(Callback):
             publish_figure(trainer, figure, "boards_test")
 
     def _log_branches(
-        self, pl_module: LightningModule, maze: Tensor, history: IterationHistory, rows: int, task: SeesPatches
+        self, trainer: Trainer, pl_module: LightningModule, maze: Tensor, history: IterationHistory, rows: int, task: SeesPatches
     ) -> None:
         """Log how much more the agents at branch points argue."""
         early_KNB = history.primal[: max(len(history.primal) // 2, 1)]
-        ratio = residual_at_branches(maze, early_KNB, rows, task.patch, task.stride)
-        if ratio.isfinite():
-            options: Any = {"on_epoch": True, "batch_size": 1, "add_dataloader_idx": False, "rank_zero_only": True}
-            pl_module.log("test/residual_at_branches", ratio, **options)
+        ratio_B = residual_at_branches(maze, early_KNB, rows, task.patch, task.stride)
+        known_B = ratio_B.isfinite()
+        # summed by hand: the mean that Lightning takes over ranks rounds the number of samples down
+        total, count = trainer.strategy.reduce(torch.stack([ratio_B[known_B].sum(), known_B.sum()]), reduce_op="sum")
+        if count > 0:
+            options: Any = {"on_epoch": True, "sync_dist": True, "add_dataloader_idx": False, "batch_size": 1}
+            pl_module.log("test/residual_at_branches", total / count, **options)
 
     def _show_maze(self, trainer: Trainer, batch: dict[str, Tensor], history: IterationHistory, rows: int) -> None:
         """Publish the residuals and the paths of one sample."""

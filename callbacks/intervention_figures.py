@@ -1,7 +1,7 @@
 """Pictures of disturbed runs: what it cost and how long, and where the liar stands among the agents."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 UNDISTURBED_COLOUR, COLOURS = "#000000", PALETTE[:-1]
 DASHES = ("-", "--", "-.", ":")
+MAX_BARS = 25
 
 
 def solved_figure(solved: Mapping[str, Tensor], windows: Mapping[str, tuple[int, int]]) -> "Figure":
@@ -46,6 +47,8 @@ def solved_figure(solved: Mapping[str, Tensor], windows: Mapping[str, tuple[int,
 def liar_figure(ranks: Mapping[str, Tensor], num_agents: int) -> "Figure":
     """Draw how often the liar has which rank among the agents, by its disagreement memory and by the change of that.
 
+    With more than ``MAX_BARS`` agents a bar counts several neighbouring ranks.
+
     Args:
         ranks: the liar's ranks in S samples, 1 for the largest, by ``|u|`` and by its change, ``[2, S]``, by name.
         num_agents: number of agents.
@@ -53,13 +56,19 @@ def liar_figure(ranks: Mapping[str, Tensor], num_agents: int) -> "Figure":
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(max(4.6 * len(ranks), 5.6), 3.6), layout="constrained")
-    kinds = {"by |u|": {"color": PALETTE[0]}, "by the change of |u| (oracle)": {"color": PALETTE[1], "hatch": "///", "alpha": 0.6}}
+    kinds: dict[str, dict[str, Any]] = {
+        "by |u|": {"color": PALETTE[0]},
+        "by the change of |u| (oracle)": {"color": PALETTE[1], "hatch": "///", "alpha": 0.6},
+    }
+    width = -(-num_agents // MAX_BARS)
+    edges = torch.arange(0.5, num_agents + width, width)
     for axes, (name, ranks_2S) in zip(figure.subplots(1, len(ranks), squeeze=False)[0], ranks.items(), strict=True):
-        for (label, look), ranks_S, side in zip(kinds.items(), ranks_2S, (-0.2, 0.2), strict=True):
-            share = torch.bincount(ranks_S, minlength=num_agents + 1)[1:] / len(ranks_S)
-            places = torch.arange(1, num_agents + 1) + side
-            axes.bar(places.numpy(), share.numpy(), width=0.4, label=f"{label}: first in {share[0]:.0%}", **look)
-        axes.axhline(1 / num_agents, color="black", linestyle=":", label=f"chance, 1/{num_agents}")
+        for (label, look), ranks_S, side in zip(kinds.items(), ranks_2S, (0.3, 0.7), strict=True):
+            share = torch.histogram(ranks_S.float(), edges).hist / len(ranks_S)
+            first = (ranks_S == 1).float().mean()
+            places = (edges[:-1] + side * width).numpy()
+            axes.bar(places, share.numpy(), width=0.4 * width, label=f"{label}: first in {first:.0%}", **look)
+        axes.axhline(width / num_agents, color="black", linestyle=":", label=f"chance: first in {1 / num_agents:.1%}")
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set(xlabel=f"rank of the liar among {num_agents} agents", ylabel="share of samples", title=name)
         axes.legend(fontsize=9)

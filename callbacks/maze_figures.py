@@ -33,7 +33,7 @@ def branch_points(maze: Tensor) -> Tensor:
 
 
 def residual_at_branches(maze: Tensor, primal: Tensor, rows: int, patch: int, stride: int) -> Tensor:
-    """Return the mean residual of the agents whose patch holds a branch point, over that of all other agents.
+    """Return for each maze the mean residual of the agents whose patch holds a branch point, over that of all other agents.
 
     Agents stand in a grid, row by row; that in row r and column c sees the square of ``patch`` pixels whose upper left corner is
     ``(r * stride, c * stride)``.
@@ -46,16 +46,18 @@ def residual_at_branches(maze: Tensor, primal: Tensor, rows: int, patch: int, st
         stride: pixels between neighbouring patches.
 
     Returns:
-        The ratio, a scalar; not a number if either kind of agent is missing.
+        The ratios, ``[B]``; not a number where either kind of agent is missing.
     """
     columns = primal.shape[1] // rows
     low, right = (
         max((agents - 1) * stride + patch - side, 0) for agents, side in zip((rows, columns), maze.shape[1:], strict=True)
     )
     points = functional.pad(branch_points(maze).float(), (0, right, 0, low))
-    at_branch_BN = functional.max_pool2d(points, patch, stride)[:, :rows, :columns].flatten(1) > 0
+    at_branch_BN = functional.max_pool2d(points, patch, stride).flatten(1) > 0
     mean_BN = primal.float().mean(dim=0).t()
-    return mean_BN[at_branch_BN].mean() / mean_BN[~at_branch_BN].mean()
+    sums = [torch.stack([(mean_BN * kind).sum(dim=1), kind.sum(dim=1)]) for kind in (at_branch_BN, ~at_branch_BN)]
+    (branch_B, branches_B), (other_B, others_B) = sums
+    return (branch_B / branches_B) / (other_B / others_B)
 
 
 def residual_strip(maze: Tensor, solution: Tensor, answers: Tensor, primal_by_agent: Tensor, titles: Sequence[str]) -> "Figure":

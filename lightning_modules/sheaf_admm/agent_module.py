@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
 
 from lightning_modules.sheaf_admm.metrics import IterationsToSolve
+from lightning_modules.sheaf_admm.optimizer import adamw_with_warmup
 from lightning_modules.sheaf_admm.task import AgentTask, Batch
 
 Horizon = int | tuple[int, int]
@@ -46,7 +47,7 @@ class AgentModule(LightningModule, ABC):
         ValueError: if a horizon is negative, or shorter than the loss window without being 0.
     """
 
-    smoke: ClassVar[dict[str, Any]] = {"train_horizon": 2, "eval_horizon": 2, "test_horizons": [4]}
+    smoke: ClassVar[dict[str, Any]] = {"train_horizon": 2, "eval_horizon": 2, "test_horizons": [4], "loss_window": 2}
 
     _bad_step: Tensor
 
@@ -131,12 +132,7 @@ class AgentModule(LightningModule, ABC):
         return self(batch).argmax(dim=-1)
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        # not fused: with mixed precision Lightning refuses to clip the gradients of a fused optimiser
-        optimizer = torch.optim.AdamW(trained, lr=self.lr, weight_decay=self.weight_decay, foreach=True)
-        warmup = max(self.warmup_steps, 1)
-        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / warmup))
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+        return adamw_with_warmup(self.parameters(), self.lr, self.weight_decay, self.warmup_steps)
 
     def sample_horizon(self, step: int) -> int:
         """Number of iterations of a training step; equal on all ranks."""

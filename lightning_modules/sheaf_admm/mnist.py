@@ -74,7 +74,11 @@ class MNISTPatchTask(AgentTask):
 
     def edge_mask(self, batch: Batch) -> Tensor | None:
         """Silence the edges of dropped agents, ``[E, B]``."""
-        return self.graph_of(batch).edges_between(~batch["dropped"].t()) if "dropped" in batch else None
+        if "dropped" not in batch:
+            return None
+        if self.pooled:
+            raise ValueError("readout='pooled' cannot leave agents out: set the data's dropout_mode to zero_pixels")
+        return self.graph_of(batch).edges_between(~batch["dropped"].t())
 
     def views(self, batch: Batch) -> Tensor:
         """Cut images ``[B, H, W]`` into patches ``[N, B, p * p]``; outside is black."""

@@ -59,16 +59,20 @@ class PatchGrid:
     def stitch(self, patches_NBpC: Tensor) -> Tensor:
         """Return pictures ``[B, H, W, C]`` whose pixels are means over the patches that show them, 0 where none does."""
         columns = patches_NBpC.permute(1, 3, 2, 0).flatten(1, 2)  # [B, C * p * p, N]
-        total_BCHW = functional.fold(columns, self._ends, self.patch, stride=self.stride)
-        shown_BCHW = total_BCHW[..., : self.height, : self.width] / self.coverage.to(total_BCHW).clamp_min(1)
-        return shown_BCHW.permute(0, 2, 3, 1)
+        total_BCHW = self._sums(columns)
+        return (total_BCHW / self.coverage.to(total_BCHW).clamp_min(1)).permute(0, 2, 3, 1)
 
     @cached_property
     def coverage(self) -> Tensor:
         """Number of patches that show each pixel, ``[H, W]``."""
         with torch.inference_mode(False):  # kept, and read with gradients too
-            ones = torch.ones(1, self.patch**2, self.num_agents)
-            return functional.fold(ones, self._ends, self.patch, stride=self.stride)[0, 0, : self.height, : self.width]
+            return self._sums(torch.ones(1, self.patch**2, self.num_agents))[0, 0]
+
+    def _sums(self, columns: Tensor) -> Tensor:
+        """Add overlapping patches ``[B, C * p * p, N]`` up to pictures ``[B, C, H, W]``."""
+        total_BCHW = functional.fold(columns, self._ends, self.patch, stride=self.stride)
+        low, right = (side - end for side, end in zip((self.height, self.width), self._ends, strict=True))
+        return functional.pad(total_BCHW, (0, right, 0, low))  # a negative number cuts off what sticks out
 
     @property
     def _ends(self) -> tuple[int, int]:

@@ -5,6 +5,7 @@ import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.demos.boring_classes import BoringModel
+from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -38,7 +39,7 @@ class Agents(LightningModule):
 
     def validation_step(self, batch, batch_idx): ...
 
-    def test_step(self, batch, batch_idx): ...
+    def test_step(self, batch, batch_idx, dataloader_idx=0): ...
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.1)
@@ -73,6 +74,57 @@ def test_figures_of_every_second_validation_and_of_the_test(run):
     names = {path.name for path in Path(trainer.default_root_dir, "figures").iterdir()}
     assert names == {"admm_validation_2.png", "admm_validation_4.png", "admm_test_4.png", "boards_test_4.png"}
     assert model.recorded == [K] * 3, "one batch a drawing"
+
+
+class MazeTask:
+    patch, stride = 3, 2
+
+    def graph_of(self, batch):
+        return SimpleNamespace(pos=torch.tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]]))
+
+
+class MazeAgents(Agents):
+    """Three agents above each other; the middle one, at the branch point, has twice the residual at first, then ten times."""
+
+    def __init__(self):
+        super().__init__()
+        self.task = MazeTask()
+
+    def admm_history(self, batch, steps):
+        primal = torch.ones(steps, 3, 1)
+        primal[:, 1] = torch.where(torch.arange(steps) < steps // 2, 2.0, 10.0)[:, None]
+        correct = torch.zeros(steps, 1, dtype=torch.bool)
+        answers = batch["solution"].flatten(1).expand(steps, -1, -1)
+        return SimpleNamespace(primal=primal, dual=primal, disagreement=primal[:, 0], correct=correct, answers=answers)
+
+
+def maze_loaders():
+    maze = torch.tensor([[1, 1, 1], [1, 3, 1], [1, 2, 1], [2, 2, 4], [1, 2, 1], [1, 2, 1], [1, 1, 1]])
+    return [DataLoader([{"maze": maze[None], "solution": maze[None]}] * 2, batch_size=None) for _ in range(2)]
+
+
+@pytest.mark.parametrize("options", [{}, {"strategy": "ddp_fork", "devices": 2, "use_distributed_sampler": False}])
+def test_mazes_give_a_strip_an_animation_and_a_number(tmp_path, options):
+    trainer = Trainer(
+        default_root_dir=tmp_path,
+        callbacks=[ADMMDiagnostics(steps=K)],
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        accelerator="cpu",
+        **options,
+    )
+    results = trainer.test(MazeAgents(), maze_loaders(), verbose=False)
+    assert results[0] == {"test/residual_at_branches": pytest.approx(2.0)}
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == {"admm_test_0.png", "maze_test_0.png", "maze_test_0.gif"}
+    assert Image.open(tmp_path / "figures" / "maze_test_0.gif").n_frames == K
+
+
+def test_mazes_of_a_task_without_patches_give_no_strip(tmp_path):
+    trainer, model = SimpleNamespace(is_global_zero=True), MazeAgents()
+    model.task, callback = object(), ADMMDiagnostics(steps=K)
+    callback._record = lambda *_: None
+    callback.on_test_batch_end(trainer, model, None, maze_loaders()[0].dataset[0], 0)
 
 
 def test_validation_at_odd_epochs_still_draws(monkeypatch):

@@ -11,7 +11,7 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from callbacks.figure_style import PALETTE, figure_style
-from callbacks.figures import publish_figure
+from callbacks.figures import publish_animation, publish_figure
 
 
 class LoggedModel(BoringModel):
@@ -106,3 +106,39 @@ def test_other_ranks_write_nothing(run, tmp_path, monkeypatch):
 def test_name_with_a_slash_is_refused(run):
     with pytest.raises(ValueError, match="figure name 'a/b'"):
         publish_figure(run[0], Figure(), "a/b")
+
+
+def frames(count):
+    return [np.full((4, 6, 3), 40 * i, dtype=np.uint8) for i in range(count)]
+
+
+def test_animation_beside_the_figures(run):
+    trainer = run[0]
+    path = publish_animation(trainer, iter(frames(3)), "moving", seconds_per_frame=0.1)
+    assert path.name == "moving_3.gif"
+    assert path.parent == run[1].path.parent
+    assert not list(path.parent.glob(".*")), "no temporary file is left"
+    gif = Image.open(path)
+    shown = []
+    for frame in range(gif.n_frames):
+        gif.seek(frame)
+        shown.append((gif.convert("RGB").getpixel((2, 2)), gif.info["duration"]))
+    assert shown == [((0, 0, 0), 100), ((40, 40, 40), 100), ((80, 80, 80), 400)]
+    assert gif.info["loop"] == 0
+    assert "figures/moving" not in EventAccumulator(trainer.default_root_dir).Reload().Tags()["images"]
+    assert Image.open(publish_animation(trainer, frames(1), "still")).n_frames == 1
+
+
+def test_other_ranks_draw_no_frames(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(type(run[0].strategy), "is_global_zero", False)
+    monkeypatch.setattr(run[0], "_default_root_dir", str(tmp_path))
+    rest = iter(frames(2))
+    assert publish_animation(run[0], rest, "other_rank") is None
+    assert len(list(rest)) == 2
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("count", "name", "message"), [(0, "empty", "'empty' has no frame"), (1, "a/b", "figure name 'a/b'")])
+def test_bad_animations_are_refused(run, count, name, message):
+    with pytest.raises(ValueError, match=message):
+        publish_animation(run[0], frames(count), name)

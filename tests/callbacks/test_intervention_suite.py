@@ -169,7 +169,19 @@ def test_rank_histogram():
     (axes,) = liar_figure({"liar": torch.tensor([[1, 3, 3, 2], [1, 1, 1, 2]])}, num_agents=3).axes
     assert [bar.get_height() for bar in axes.patches] == [0.25, 0.25, 0.5, 0.75, 0.25, 0]
     assert axes.lines[0].get_ydata()[0] == pytest.approx(1 / 3)
-    assert "first in 25%" in axes.get_legend_handles_labels()[1][1]
+    assert axes.get_legend_handles_labels()[1] == [
+        "chance: first in 33.3%",
+        "by |u|: first in 25%",
+        "by the change of |u| (oracle): first in 75%",
+    ]
+
+
+def test_ranks_among_many_agents_share_bars():
+    (axes,) = liar_figure({"liar": torch.tensor([[1, 2, 3, 60], [4, 5, 6, 6]])}, num_agents=60).axes
+    heights = [bar.get_height() for bar in axes.patches]
+    assert heights[:20] == [0.75, *[0] * 18, 0.25], "three ranks a bar"
+    assert heights[20:22] == [0, 1]
+    assert axes.lines[0].get_ydata()[0] == pytest.approx(3 / 60)
 
 
 def test_interventions_come_from_a_configuration():

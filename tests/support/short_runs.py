@@ -6,7 +6,7 @@ PROJECT = Path(__file__).parents[2]
 CONFIGS = PROJECT / "configs"
 
 TOY = ["--config", PROJECT / "tests" / "support" / "toy.yaml"]
-TINY_SUDOKU = [
+TINY = [
     "--data.init_args.train_size=64",
     "--data.init_args.val_size=10",
     "--data.init_args.test_size=11",
@@ -16,9 +16,13 @@ TINY_SUDOKU = [
     "--trainer.log_every_n_steps=1",
     "--resume.every_n_steps=2",
 ]
+SMALL_MAZES = ["--data.init_args.height=7", "--data.init_args.width=7", "--data.init_args.min_path_length=4"]
+DIGITS = ["--data.init_args.variant=digits8", "--data.init_args.size=8", "--data.init_args.pads=[2]"]
 
 SHORT_RUNS: dict[str, list[object]] = {
     "toy": [*TOY, "--model.init_args.dropout=0"],
-    "sheaf_admm": ["--config", CONFIGS / "sheaf_admm/sudoku.yaml", *TINY_SUDOKU, "--model.init_args.train_horizon=[4,8]"],
-    "sheaf_admm/mpnn": ["--config", CONFIGS / "sheaf_admm/sudoku_mpnn.yaml", *TINY_SUDOKU],
+    "sheaf_admm": ["--config", CONFIGS / "sheaf_admm/sudoku.yaml", *TINY, "--model.init_args.train_horizon=[4,8]"],
+    "sheaf_admm/mpnn": ["--config", CONFIGS / "sheaf_admm/sudoku_mpnn.yaml", *TINY],
+    "sheaf_admm/maze": ["--config", CONFIGS / "sheaf_admm/maze.yaml", *TINY, *SMALL_MAZES],
+    "sheaf_admm/mnist_cnn": ["--config", CONFIGS / "sheaf_admm/mnist_cnn.yaml", *TINY, *DIGITS],
 }

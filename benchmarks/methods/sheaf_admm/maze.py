@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from benchmarks.experiments import Experiment, FigureSpec, Metric, Tuning, Variant
+from benchmarks.experiments import Experiment, FigureSpec, Metric, Tuning, Value, Variant
 from benchmarks.figures import horizon_figure
 
 CONFIGS = "configs/sheaf_admm"
@@ -10,7 +10,7 @@ TRAINED_HORIZONS = (8, 16)
 OTHER_HORIZONS = (2, 4, 8, 32, 60)
 SIZES = {"11×11, as trained": "test/solved", "15×15": "test/1.5x/solved", "21×21": "test/2x/solved"}
 
-SHARED = {
+SHARED: dict[str, Value] = {
     "data.init_args.generator_seed": 0,
     "model.init_args.eval_horizon": TRAINED_HORIZONS[1],
     "model.init_args.test_horizons": OTHER_HORIZONS,
