@@ -56,22 +56,20 @@ def horizon_figure(
     plain_at = greatest if plain_at is None else plain_at
     figure = Figure()
     if len(metrics) > 1:
-        figure.set_figwidth(3.2 * len(metrics) + 0.6)
+        figure.set_size_inches(3.2 * len(metrics) + 0.6, 4.8)
     panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
     for axes, (panel, metric) in zip(panels, metrics.items(), strict=True):
         for position, (variant, title) in enumerate(titles.items()):
             points = curve(records, variant, metric, plain_at)
-            if len(points) == 1:
+            if list(points) == [plain_at]:
                 axes.axhline(100 * points[plain_at].mean, label=title, **{**line_style(position), "marker": None})
             elif points:
                 _draw_share(axes, points, title, position)
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:.0f}")
         axes.axvspan(least, greatest, color="grey", alpha=0.3, linewidth=1, label="K in training")
-        axes.set(xlabel=x_label if len(metrics) == 1 else "", title=panel, ylim=(-2, 102))
+        axes.set(xlabel=x_label, title=panel, ylim=(-2, 102))
     panels[0].set_ylabel(f"{y_label} (%)")
-    if len(metrics) > 1:
-        figure.supxlabel(x_label, fontsize="medium")
     figure.legend(*panels[0].get_legend_handles_labels(), title="mean and standard error", loc="outside lower center", ncols=2)
     return figure
 

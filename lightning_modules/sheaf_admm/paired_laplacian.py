@@ -20,8 +20,9 @@ class PairedLaplacian(SlotLaplacian):
     .. math::
         (Lz)_i = \sum_s F_{i,s}^\top \left( y_{i,s} - y_{\pi(i,s)} \right), \qquad y_{i,s} = F_{i,s} z_i,
 
-    so a product needs one gather and no scatter, and its backward pass is the same product. All products run with the batch as the
-    innermost axis in memory, where the short stalks cost nothing; :meth:`arranged` brings states into that order once.
+    so a product needs one gather and no scatter, and its backward pass is the same product. All products run with agents and batch
+    as the innermost axes in memory, where short stalks cost nothing whatever the size of the batch; :meth:`arranged` brings states
+    into that order once.
 
     Args:
         graph: a graph with :attr:`AgentGraph.partner`, such as :meth:`AgentGraph.grid`.
@@ -45,56 +46,67 @@ class PairedLaplacian(SlotLaplacian):
         super().__init__(graph, maps, low_rank, edge_mask)
         if graph.partner is None:
             raise ValueError("PairedLaplacian needs at most one edge a slot, as on a grid; SlotLaplacian takes any graph")
-        self._maps_NSedB = None if maps.dim() == 3 else maps.permute(0, 2, 3, 4, 1).contiguous()
+        self._maps_SedNB = None if maps.dim() == 3 else _agents_last(maps)
         if low_rank is not None:
-            self._A_NSerB, self._Bt_NSrdB = (factor.permute(0, 2, 3, 4, 1).contiguous() for factor in low_rank)
-        slots = self._slots()
-        self._partner = graph.partner if slots > 1 else graph.partner // graph.num_slots
+            self._A_SerNB, self._Bt_SrdNB = (_agents_last(factor) for factor in low_rank)
+        self._partner = self._partner_rows(graph.partner.view(-1, graph.num_slots).t())
         self._weight = None if edge_mask is None else self._end_weights(edge_mask)
 
     def arranged(self, z_NBd: Tensor) -> Tensor:
-        """Return the same states with the batch innermost in memory."""
-        return z_NBd.transpose(1, 2).contiguous().transpose(1, 2)
+        """Return the same states with agents and batch innermost in memory."""
+        return z_NBd.permute(2, 0, 1).contiguous().permute(1, 2, 0)
 
     def matvec(self, z_NBd: Tensor) -> Tensor:
         """Return Lz, ``[N, B, d]``."""
-        z_NdB = z_NBd.transpose(1, 2)
-        y_NSeB = self._projected(z_NdB)
-        others = y_NSeB.flatten(0, 1).index_select(0, self._partner)
-        gap_NSeB = y_NSeB - others.view(self.num_nodes, self.graph.num_slots, *y_NSeB.shape[2:])
+        y_SeNB = self._projected(z_NBd.permute(2, 0, 1))
+        others = y_SeNB.flatten(0, 2).index_select(0, self._partner)
+        gap_SeNB = y_SeNB - others.view(-1, *y_SeNB.shape[1:])
         if self._weight is not None:
-            gap_NSeB = gap_NSeB * self._weight
-        return self._lifted(gap_NSeB).transpose(1, 2)
+            gap_SeNB = gap_SeNB * self._weight
+        return self._lifted(gap_SeNB).permute(1, 2, 0)
 
     def with_edge_mask(self, edge_mask: Tensor) -> PairedLaplacian:
         """Return the Laplacian with its edges multiplied by ``edge_mask`` (``[E]`` or ``[E, B]``)."""
         return PairedLaplacian(self.graph, self.maps, self.low_rank, self._combined(edge_mask))
 
-    def _projected(self, z_NdB: Tensor) -> Tensor:
-        """Each agent's state seen through its slots, ``[N, S, e, B]`` (S = 1 if the slots share one map)."""
-        if self._maps_NSedB is not None:
-            return (self._maps_NSedB * z_NdB[:, None, None]).sum(3)
-        flat = self.maps.flatten(0, 1).expand(self.num_nodes, -1, -1)
-        y_NSeB = torch.bmm(flat, z_NdB).unflatten(1, (-1, self.edge_dim))
+    def _projected(self, z_dNB: Tensor) -> Tensor:
+        """Each agent's state seen through its slots, ``[S, e, N, B]`` (S = 1 if the slots share one map)."""
+        if self._maps_SedNB is not None:
+            return (self._maps_SedNB * z_dNB).sum(2)
+        y_SeNB = (self.maps.flatten(0, 1) @ z_dNB.flatten(1)).view(-1, self.edge_dim, *z_dNB.shape[1:])
         if self.low_rank is None:
-            return y_NSeB
-        small_NSrB = (self._Bt_NSrdB * z_NdB[:, None, None]).sum(3)
-        return y_NSeB + (self._A_NSerB * small_NSrB[:, :, None]).sum(3)
+            return y_SeNB
+        small_SrNB = (self._Bt_SrdNB * z_dNB).sum(2)
+        return y_SeNB + (self._A_SerNB * small_SrNB.unsqueeze(1)).sum(2)
 
-    def _lifted(self, y_NSeB: Tensor) -> Tensor:
-        """The adjoint of :meth:`_projected`, ``[N, d, B]``."""
-        if self._maps_NSedB is not None:
-            return (self._maps_NSedB * y_NSeB.unsqueeze(3)).sum((1, 2))
-        shared_NcB = y_NSeB.sum(1) if self.maps.shape[0] == 1 else y_NSeB.flatten(1, 2)
-        z_NdB = torch.bmm(self.maps.flatten(0, 1).t().expand(self.num_nodes, -1, -1), shared_NcB)
+    def _lifted(self, y_SeNB: Tensor) -> Tensor:
+        """The adjoint of :meth:`_projected`, ``[d, N, B]``."""
+        if self._maps_SedNB is not None:
+            return (self._maps_SedNB * y_SeNB.unsqueeze(2)).sum((0, 1))
+        shared_cNB = y_SeNB.sum(0) if self.maps.shape[0] == 1 else y_SeNB.flatten(0, 1)
+        z_dNB = (self.maps.flatten(0, 1).t() @ shared_cNB.flatten(1)).view(-1, *shared_cNB.shape[1:])
         if self.low_rank is None:
-            return z_NdB
-        small_NSrB = (self._A_NSerB * y_NSeB.unsqueeze(3)).sum(2)
-        return z_NdB + (self._Bt_NSrdB * small_NSrB.unsqueeze(3)).sum((1, 2))
+            return z_dNB
+        small_SrNB = (self._A_SerNB * y_SeNB.unsqueeze(2)).sum(1)
+        return z_dNB + (self._Bt_SrdNB * small_SrNB.unsqueeze(2)).sum((0, 1))
+
+    def _partner_rows(self, partner_SN: Tensor) -> Tensor:
+        """Row of the other end in the flattened projections ``[S, e, N]``, for every slot, coordinate and agent."""
+        agent_SN, slot_SN = partner_SN // self.graph.num_slots, partner_SN % self.graph.num_slots
+        if self._slots() == 1:
+            slot_SN = torch.zeros_like(slot_SN)
+        coordinate_e1 = torch.arange(self.edge_dim, device=partner_SN.device).unsqueeze(1)
+        return ((slot_SN.unsqueeze(1) * self.edge_dim + coordinate_e1) * self.num_nodes + agent_SN.unsqueeze(1)).flatten()
 
     def _end_weights(self, edge_mask: Tensor) -> Tensor:
-        """The squared mask at every edge end, ``[N, S, 1, 1 or B]``."""
+        """The squared mask at every edge end, ``[S, 1, N, 1 or B]``."""
         mask_EB = edge_mask if edge_mask.dim() == 2 else edge_mask.unsqueeze(1)
-        weight = mask_EB.to(self.maps).new_zeros(self.num_nodes * self.graph.num_slots, mask_EB.shape[1])
-        weight[self.graph.end_u] = weight[self.graph.end_v] = mask_EB.to(self.maps).square()
-        return weight.view(self.num_nodes, self.graph.num_slots, 1, -1)
+        mask_EB = mask_EB.to(self.maps).square()
+        weight = mask_EB.new_zeros(self.num_nodes * self.graph.num_slots, mask_EB.shape[1])
+        weight[self.graph.end_u] = weight[self.graph.end_v] = mask_EB
+        return weight.view(self.num_nodes, self.graph.num_slots, 1, -1).permute(1, 2, 0, 3)
+
+
+def _agents_last(maps_NBSxy: Tensor) -> Tensor:
+    """Bring agents and batch to the end, ``[S, x, y, N, B]``."""
+    return maps_NBSxy.permute(2, 3, 4, 0, 1).contiguous()

@@ -7,7 +7,7 @@ import pytest
 from matplotlib import image
 
 from benchmarks.experiments import REPOSITORY, Experiment, load_experiments, method_names
-from benchmarks.figures import convergence_figure, curve, horizon_figure
+from benchmarks.figures import bar_figure, convergence_figure, curve, growth_figure, horizon_figure, severity_figure
 from benchmarks.results import Record
 from benchmarks.style import save_figure
 from callbacks.figure_style import PALETTE
@@ -89,3 +89,47 @@ def test_unknown_methods_are_listed():
 def test_the_runner_imports_no_torch():
     code = "import sys, benchmarks.headline as h; h.load_experiments('sheaf_admm'); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY).returncode == 0
+
+
+def test_horizon_panels_and_a_variant_without_iterations():
+    records = [*RECORDS, record("cnn", "test/solved", 1, 0.2), record("sheaf", "test/2x/solved_at_16", 1, 0.7)]
+    figure = horizon_figure(
+        records,
+        {"sheaf": "Sheaf", "cnn": "CNN"},
+        metrics={"small": "test/solved", "large": "test/2x/solved"},
+        x_label="K",
+        y_label="solved",
+        trained_at=(2, 4),
+        plain_at=8,
+    )
+    small, large = figure.axes
+    lines = {line.get_label(): line for line in small.lines}
+    assert lines["Sheaf"].get_xdata().tolist() == [2, 8, 16]
+    assert lines["CNN"].get_ydata() == [20.0, 20.0]
+    assert [axes.get_title() for axes in figure.axes] == ["small", "large"]
+    assert "CNN" not in {line.get_label() for line in large.lines}
+
+
+def test_severity_figure_has_a_panel_for_each_corruption():
+    records = [record("cnn", metric, seed, level * seed) for metric, level in (("a", 0.4), ("b", 0.1)) for seed in (1, 2)]
+    panels = {"padding": {0.0: "a", 4.0: "b"}, "noise": {0.0: "a", 0.5: "missing"}}
+    figure = severity_figure(records, {"cnn": "CNN"}, panels=panels, y_label="accuracy")
+    padding, noise = figure.axes
+    assert padding.lines[0].get_xdata().tolist() == [0.0, 4.0]
+    assert padding.lines[0].get_ydata() == pytest.approx([60.0, 15.0])
+    assert (padding.get_xlabel(), len(noise.lines)) == ("padding", 0)
+
+
+def test_bars_have_the_length_of_the_mean():
+    records = [record(variant, "a", seed, level * seed) for variant, level in (("x", 0.2), ("y", 0.4)) for seed in (1, 2)]
+    figure = bar_figure(records, {"x": "X", "y": "Y"}, metrics={"first": "a"}, x_label="solved")
+    (axes,) = figure.axes
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx([30.0, 60.0])
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["first"]
+
+
+def test_growth_figure_draws_means_from_zero():
+    records = [record("keep", f"peak_at_{k}", seed, k * seed) for k in (5, 10) for seed in (1, 3)]
+    (axes,) = growth_figure(records, {"keep": "keep"}, metric="peak", x_label="K", y_label="MiB").axes
+    assert axes.lines[0].get_ydata() == pytest.approx([10.0, 20.0])
+    assert axes.get_ylim()[0] == 0.0

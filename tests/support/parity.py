@@ -36,4 +36,8 @@ def assert_parity(tmp_path: Path, words: Sequence[object], tolerance: float = 1e
     assert max(worst.values()) < tolerance, worst
     assert metrics_of_one.keys() == metrics_of_two.keys()
     for name, value in metrics_of_one.items():
-        assert metrics_of_two[name] == (value if value is None else pytest.approx(value, rel=tolerance, abs=tolerance)), (name, value, metrics_of_two[name])
+        assert metrics_of_two[name] == (value if value is None else pytest.approx(value, rel=tolerance, abs=tolerance)), (
+            name,
+            value,
+            metrics_of_two[name],
+        )

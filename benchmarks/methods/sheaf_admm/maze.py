@@ -33,7 +33,7 @@ def _figure(name: str) -> FigureSpec:
         partial(
             horizon_figure,
             metrics=SIZES,
-            x_label="iterations or message rounds K at test time",
+            x_label="iterations K at test time",
             y_label="solved mazes",
             trained_at=TRAINED_HORIZONS,
         ),

@@ -53,7 +53,7 @@ MNIST = Experiment(
             partial(
                 horizon_figure,
                 metrics={title: _accuracy(suite) for title, suite in PANELS.items()},
-                x_label="iterations or message rounds K at test time",
+                x_label="iterations K at test time",
                 y_label="accuracy",
                 trained_at=TRAINED_HORIZONS,
                 plain_at=EVAL_HORIZON,

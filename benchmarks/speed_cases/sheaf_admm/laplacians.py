@@ -1,4 +1,4 @@
-"""Sheaf-ADMM's mathematics beside other ways to compute the same; each case first checks that both sides agree."""
+"""The sheaf Laplacian beside other ways to compute the same; each case first checks that both sides agree."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,12 +10,10 @@ from torch_geometric import __version__ as pyg_version
 from benchmarks.speed import Case
 from benchmarks.timing import PairedTimes, measure
 from lightning_modules.sheaf_admm.admm import SheafADMM
-from lightning_modules.sheaf_admm.agent_module import AgentModule
 from lightning_modules.sheaf_admm.graph import AgentGraph
 from lightning_modules.sheaf_admm.laplacian import CellLaplacian, SheafLaplacian, SlotLaplacian
-from lightning_modules.sheaf_admm.module import RecurrentMPNNModule, SheafADMMModule
+from lightning_modules.sheaf_admm.paired_laplacian import PairedLaplacian
 from lightning_modules.sheaf_admm.sheaf_conv import SheafDiffusionConv
-from lightning_modules.sheaf_admm.sudoku import SudokuTask
 from lightning_modules.sheaf_admm.x_solvers import DiagonalProx
 from lightning_modules.sheaf_admm.z_solvers import CGConsensus
 
@@ -37,16 +35,30 @@ def edges_beside_pyg(graph: AgentGraph, stalks: tuple[int, int], batch: int) -> 
 
     def time(pairs: int) -> PairedTimes:
         _, maps, z_NBd = _random(graph, *stalks, batch=batch)
-        layer = SheafDiffusionConv(*stalks, num_types=graph.num_slots)
-        layer.maps.data.copy_(maps)
-        edge_type = torch.stack([graph.slot_u, graph.slot_v])
-
-        def peer(z: Tensor) -> Tensor:
-            return layer.laplacian(z, graph.edge_index, edge_type)
-
-        return _same(_generic(graph, maps).matvec, peer, z_NBd, pairs)
+        return _same(_generic(graph, maps).matvec, _pyg(graph, maps), z_NBd, pairs)
 
     return time
+
+
+def pairs_beside_pyg(pairs: int) -> PairedTimes:
+    """The Laplacian of edge ends in pairs against PyG's MessagePassing."""
+    graph, maps, z_NBd = _random(AgentGraph.grid(9, 9), *MAZE_STALKS)
+    laplacian = PairedLaplacian(graph, maps)
+    return _same(laplacian.matvec, _pyg(graph, maps), laplacian.arranged(z_NBd), pairs)
+
+
+def pairs_beside_slots(pairs: int) -> PairedTimes:
+    """With maps of every agent and sample: edge ends in pairs against gathers and scatters over edges, forward and backward."""
+    graph, maps, z_NBd = _random(AgentGraph.grid(9, 9), *MAZE_STALKS, batch=32)
+    own_maps = maps.expand(graph.num_nodes, 32, -1, -1, -1).contiguous().requires_grad_()
+    paired, slots = PairedLaplacian(graph, own_maps), SlotLaplacian(graph, own_maps)
+
+    def both_ways(laplacian: SheafLaplacian) -> Callable[[], None]:
+        z = laplacian.arranged(z_NBd).requires_grad_()
+        return lambda: torch.autograd.backward(laplacian.matvec(z).sum(), inputs=[z, own_maps], retain_graph=True)
+
+    torch.testing.assert_close(paired.matvec(z_NBd), slots.matvec(z_NBd), rtol=1e-4, atol=1e-5)
+    return measure(both_ways(paired), both_ways(slots), pairs)
 
 
 def cg_beside_dense(pairs: int) -> PairedTimes:
@@ -66,22 +78,6 @@ def cg_beside_dense(pairs: int) -> PairedTimes:
 
     with torch.no_grad():
         return measure(ours, peer, pairs)
-
-
-def training_step(box: tuple[int, int], batch: int, horizon: int, sizes: dict[str, int]) -> Callable[[int], PairedTimes]:
-    """A step of Sheaf-ADMM against one of the slot-routed MPNN with as many rounds."""
-
-    def time(pairs: int) -> PairedTimes:
-        torch.manual_seed(0)
-        side = box[0] * box[1]
-        solution = torch.randint(1, side + 1, (batch, side, side))
-        boards = {"puzzle": solution * (torch.rand(solution.shape) < 0.3), "solution": solution}
-        options: dict[str, Any] = {"train_horizon": horizon, "eval_horizon": horizon}
-        sheaf = SheafADMMModule(SudokuTask(box, **sizes), **options)
-        mpnn = RecurrentMPNNModule(SudokuTask(box, **sizes), routing="receiver_slot", pooling="mean", **options)
-        return measure(_step(sheaf, boards, horizon), _step(mpnn, boards, horizon), pairs)
-
-    return time
 
 
 def compiled_iteration(pairs: int) -> PairedTimes:
@@ -110,6 +106,14 @@ def _generic(graph: AgentGraph, maps: Tensor) -> SheafLaplacian:
     return SheafLaplacian(graph, maps[graph.slot_u].unsqueeze(1), maps[graph.slot_v].unsqueeze(1))
 
 
+def _pyg(graph: AgentGraph, maps: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return the product with the Laplacian as a PyG layer computes it."""
+    layer = SheafDiffusionConv(maps.shape[2], maps.shape[1], num_types=graph.num_slots)
+    layer.maps.data.copy_(maps)
+    edge_type = torch.stack([graph.slot_u, graph.slot_v])
+    return lambda z: layer.laplacian(z, graph.edge_index, edge_type)
+
+
 @torch.no_grad()
 def _same(ours: Callable[[Tensor], Any], peer: Callable[[Tensor], Any], argument: Tensor, pairs: int) -> PairedTimes:
     """Check that two functions agree, then time them."""
@@ -117,23 +121,20 @@ def _same(ours: Callable[[Tensor], Any], peer: Callable[[Tensor], Any], argument
     return measure(lambda: ours(argument), lambda: peer(argument), pairs)
 
 
-def _step(module: AgentModule, boards: dict[str, Tensor], horizon: int) -> Callable[[], None]:
-    """Return a function that does one training step: forward, backward, optimiser."""
-    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4)
-
-    def step() -> None:
-        state = module.iterates(boards, [horizon])[horizon]
-        module.task.loss(module.task.decode(state, module.task.views(boards)), boards).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
-
-
-SMALL = {"cell_dim": 8, "model_dim": 32, "decoder_dim": 64}
-
 CASES = (
     Case("Sudoku 9×9 Laplacian by cells (27 agents, d_v 288, d_e 32, batch 128)", "our generic edges", "", cell_laplacian, 10),
+    Case(
+        "Laplacian in pairs, maze 19×19 px (81 agents, 272 edges, d_v 10, d_e 5, batch 128)",
+        "PyG MessagePassing",
+        pyg_version,
+        pairs_beside_pyg,
+    ),
+    Case(
+        "Laplacian in pairs with maps per sample, forward and backward, maze 19×19 px (batch 32)",
+        "our slots with gathers over edges",
+        "",
+        pairs_beside_slots,
+    ),
     Case(
         "generic Laplacian, maze 19×19 px (81 agents, 272 edges, d_v 10, d_e 5, batch 128)",
         "PyG MessagePassing",
@@ -149,14 +150,6 @@ CASES = (
     ),
     Case(
         "z-update by 5 CG steps, maze 19×19 px (810 unknowns, batch 128)", "torch.linalg.solve", torch.__version__, cg_beside_dense
-    ),
-    Case("training step, Sudoku 4×4 (K 8, batch 32)", "slot-routed MPNN, 8 rounds", "", training_step((2, 2), 32, 8, SMALL)),
-    Case(
-        "training step, Sudoku 9×9 (K 5, batch 16, paper's widths)",
-        "slot-routed MPNN, 5 rounds",
-        "",
-        training_step((3, 3), 16, 5, {}),
-        10,
     ),
     Case(
         "one ADMM iteration compiled, Sudoku 9×9 (d_v 288, batch 16)", "eager", torch.__version__, compiled_iteration, needs="g++"
