@@ -86,7 +86,7 @@ class PlainLoop:
         horizon = module.sample_horizon(self.step)
         first = max(horizon - module.loss_window + 1, min(horizon, 1))
         states = module.iterates(batch, range(first, horizon + 1))
-        return module.task.loss(module.task.decode(torch.stack(list(states.values()))), batch)
+        return module.task.loss(module.task.decode(torch.stack(list(states.values())), module.task.views(batch)), batch)
 
 
 class TakeTurns(Callback):

@@ -185,7 +185,7 @@ class LeydenDataModule(LightningDataModule):
 
     def model_arguments(self) -> dict[str, Any]:
         """Values that the data dictate to the model: each fills the model parameter of that name that is left at None."""
-        return {"test_suites": self.suite_names()}
+        return {"test_suites": names} if (names := self.suite_names()) else {}
 
     def suite_names(self) -> list[str]:
         """Names of the further test sets, in the order of their loaders."""

@@ -36,7 +36,9 @@ def test_smoke(tmp_path: Path, name: str):
     assert any(key.startswith("test/") for key in summary["metrics"])
 
 
-@pytest.mark.parametrize("name", ["sheaf_admm/sudoku", "sheaf_admm/sudoku_mpnn_slot", "sheaf_admm/sudoku_lora_paper"])
+@pytest.mark.parametrize(
+    "name", ["sheaf_admm/sudoku", "sheaf_admm/sudoku_mpnn_slot", "sheaf_admm/sudoku_lora_paper", "sheaf_admm/maze"]
+)
 def test_smoke_in_mixed_precision(tmp_path: Path, name: str):
     bf16 = PROJECT / "configs" / "overlays" / "bf16.yaml"
     words = ["--config", CONFIGS[name], "--config", SMOKE, "--config", bf16, "--trainer.accelerator=cpu"]

@@ -22,7 +22,7 @@ METRICS = (
     Metric("test/2x/solved_at_32", "21×21, K = 32", percent=True),
     Metric("test/2x/solved_at_60", "21×21, K = 60", percent=True),
 )
-CURVE = tuple(f"{metric}_at_{k}" for metric in SIZES.values() for k in OTHER_HORIZONS)
+CURVE = (*SIZES.values(), *(f"{metric}_at_{k}" for metric in SIZES.values() for k in OTHER_HORIZONS))
 
 
 def _figure(name: str) -> FigureSpec:

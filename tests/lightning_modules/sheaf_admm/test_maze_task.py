@@ -231,6 +231,21 @@ def test_training_makes_the_loss_fall(kind):
     assert module._window_loss(module.iterates(batch, [2, 3]), batch).item() < 0.7 * before
 
 
+@pytest.mark.parametrize("kind", ["sheaf", "mpnn"])
+def test_compiled_iterations_give_the_same_gradients(kind):
+    def gradients(module: AgentModule) -> list[Tensor]:
+        module.zero_grad()
+        module._window_loss(module.iterates(boards(), [2, 3]), boards()).backward()
+        return [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+
+    module = build(kind)
+    eager = gradients(module)
+    module.compile(backend="aot_eager", fullgraph=True)
+    for expected, gradient in zip(eager, gradients(module), strict=True):
+        assert torch.allclose(gradient, expected, atol=1e-5)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_module_serves_boards_of_every_size(kind):
     module = build(kind)

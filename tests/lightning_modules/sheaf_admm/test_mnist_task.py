@@ -166,6 +166,12 @@ def test_message_passing_refuses_dropped_agents():
         build("mpnn")(batch)
 
 
+def test_a_pooled_readout_refuses_dropped_agents():
+    task, batch = small_task(readout="pooled"), {**images(), "dropped": torch.zeros(3, 25, dtype=torch.bool)}
+    with pytest.raises(ValueError, match="readout='pooled' cannot leave agents out"):
+        task.edge_mask(batch)
+
+
 @pytest.mark.parametrize("kind", ["soft", "mpnn"])
 def test_the_pooled_readout_sees_the_mean_state(kind):
     task, batch = small_task(readout="pooled"), images()
