@@ -85,6 +85,7 @@ class Experiment:
         curve: further metric names to record, for figures.
         tuning: search done for every variant before the final runs.
         figures: what to draw.
+        headline: whether README shows it too, not only the method's own pages.
         seed_options: options that receive the number of the repetition.
     """
 
@@ -98,6 +99,7 @@ class Experiment:
     curve: Sequence[str] = ()
     tuning: Tuning | None = None
     figures: Sequence[FigureSpec] = ()
+    headline: bool = True
     seed_options: Sequence[str] = ("seed_everything",)
 
     @property
@@ -117,6 +119,7 @@ class Calculation:
     metrics: Sequence[Metric]
     compute: Callable[[str, int], Mapping[str, float]]
     figures: Sequence[FigureSpec] = ()
+    headline: bool = False
 
 
 def method_names() -> list[str]:

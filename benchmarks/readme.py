@@ -6,21 +6,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.experiments import REPOSITORY
-from benchmarks.report import format_aggregate, table
-from benchmarks.results import Results, by_variant
+from benchmarks.report import results_table
+from benchmarks.results import Results
 from benchmarks.speed_results import SpeedResults, speed_table
 
 BEGIN, END = "<!-- results -->", "<!-- /results -->"
 
 
-def results_section(folder: Path, method: str = "*") -> str:
-    """Return what README says about the results in ``folder``, or what the card of one method says."""
-    rows = [row for path in sorted(folder.glob(f"{method}.json")) if path.name != "speed.json" for row in _method_rows(path)]
-    speed = [row for row in SpeedResults.load(folder / "speed.json").rows if method in ("*", row.method)]
+def results_section(folder: Path, method: str | None = None) -> str:
+    """Return what README says about the results in ``folder``, or what the card of one method says.
+
+    README shows the headline experiments of all methods, a card all experiments of its method and its speed.
+    """
     parts = []
-    if rows:
-        header = ["method", "experiment", "model", "measure", "result", "parameters", "runs"]
-        parts += ["Mean ± standard error over runs with different seeds:", table(header, rows, left=4)]
+    for path in sorted(folder.glob(f"{method or '*'}.json")):
+        if path.name != "speed.json":
+            parts += _tables(Results.load(path), title_prefix="" if method else f"{path.stem}: ", headlines_only=method is None)
+    if parts:
+        parts.insert(0, "Mean ± standard error over runs with different seeds.")
+    speed = [row for row in SpeedResults.load(folder / "speed.json").rows if row.method == (method or "launcher")]
     if speed:
         parts += ["Time beside a peer on the same machine (below 1: faster than the peer):", speed_table(speed)]
     return "\n\n".join(parts or ["No results have been measured yet."])
@@ -39,26 +43,14 @@ def with_results(readme: str, section: str) -> str:
     return f"{before}{BEGIN}\n\n{section}\n\n{END}{after}"
 
 
-def _method_rows(path: Path) -> list[list[str]]:
-    """Return a row for each variant of each experiment: its first metric."""
-    results, rows = Results.load(path), []
+def _tables(results: Results, title_prefix: str, headlines_only: bool) -> list[str]:
+    """Return a title and a table for each measured experiment."""
+    parts = []
     for name, experiment in results.experiments.items():
-        column = experiment["columns"][0]
-        records = [record for record in results.of(name) if record.metric == column["metric"]]
-        for variant, found in by_variant(records, column["metric"]).items():
-            params = max(record.params for record in records if record.variant == variant)
-            rows.append(
-                [
-                    path.stem,
-                    experiment["title"],
-                    experiment["variants"].get(variant, variant),
-                    column["title"] + (" (%)" if column["percent"] else ""),
-                    format_aggregate(found, column["percent"]),
-                    f"{params:,}" if params else "–",
-                    str(found.n),
-                ]
-            )
-    return rows
+        records = results.of(name)
+        if records and (experiment.get("headline", True) or not headlines_only):
+            parts += [f"**{title_prefix}{experiment['title']}**", results_table(experiment, records)]
+    return parts
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cards", type=Path, default=REPOSITORY / "lightning_modules", help="folder of the methods")
     parser.add_argument("--results-root", type=Path, default=REPOSITORY / "docs" / "results")
     options = parser.parse_args(arguments)
-    pages = {options.readme: "*"} | {card: card.parent.name for card in sorted(options.cards.glob("*/README.md"))}
+    pages = {options.readme: None} | {card: card.parent.name for card in sorted(options.cards.glob("*/README.md"))}
     outdated = 0
     try:
         for page, method in pages.items():

@@ -14,6 +14,7 @@ def describe(experiment: Experiment | Calculation, method: str) -> dict[str, Any
     """Return what the report needs to know about an experiment beside its records."""
     return {
         "title": experiment.title,
+        "headline": experiment.headline,
         "description": experiment.description,
         "columns": [{"metric": m.name, "title": m.title, "percent": m.percent} for m in experiment.metrics],
         "variants": dict(experiment.titles),

@@ -32,9 +32,20 @@ def test_rows_come_from_the_json_files(tmp_path: Path):
     fill(tmp_path)
     section = results_section(tmp_path)
     # mean 0.6, deviation 0.1·√2, standard error 0.1
-    row = "| sheaf_admm | Sudoku 4×4 | Sheaf-ADMM | solved (%) | 60.0 ± 10.0 | 24,006 | 2 |"
-    assert row in section
-    assert "| sheaf_admm | matvec | generic | 1 ms | 4 ms | 0.250 | 20 |" in section
+    assert "**sheaf_admm: Sudoku 4×4**\n\n| variant | solved (%) | parameters |" in section
+    assert "| Sheaf-ADMM | 60.0 ± 10.0 | 24,006 | 100 | 60 | 2 |" in section
+    speed = "| sheaf_admm | matvec | generic | 1 ms | 4 ms | 0.250 | 20 |"
+    assert speed not in section
+    assert speed in results_section(tmp_path, "sheaf_admm")
+
+
+def test_only_headlines_are_in_readme(tmp_path: Path):
+    fill(tmp_path)
+    results = Results.load(tmp_path / "sheaf_admm.json")
+    results.experiments["sudoku"]["headline"] = False
+    results.save(tmp_path / "sheaf_admm.json")
+    assert "Sudoku 4×4" not in results_section(tmp_path)
+    assert "**Sudoku 4×4**" in results_section(tmp_path, "sheaf_admm")
 
 
 def test_without_results_the_section_says_so(tmp_path: Path):
