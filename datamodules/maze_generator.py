@@ -11,6 +11,7 @@ from random import Random
 
 import numpy as np
 
+from datamodules.dihedral import dihedral_maps
 from datamodules.ordered_map import ordered_map
 
 logger = logging.getLogger(__name__)
@@ -172,18 +173,6 @@ def are_solved(boards: np.ndarray) -> np.ndarray:
     known = (mazes >= WALL) & (mazes <= GOAL) & np.where(solutions == PATH, mazes == OPEN, mazes == solutions)
     one_each = ((mazes == START).sum(axis=(1, 2)) == 1) & ((mazes == GOAL).sum(axis=(1, 2)) == 1)
     return (known & (neighbours == wanted)).all(axis=(1, 2)) & one_each
-
-
-def dihedral_maps(height: int, width: int) -> np.ndarray:
-    """List the turns and mirrors that keep the shape: 8 of a square, 4 of another board.
-
-    Returns:
-        Source pixel of every target pixel, shape ``[8 or 4, height * width]``; the first map is the identity.
-    """
-    board = np.arange(height * width).reshape(height, width)
-    upright = [board, board[::-1], board[:, ::-1], board[::-1, ::-1]]
-    lying = [image.T for image in upright] if height == width else []
-    return np.stack([image.ravel() for image in upright + lying])
 
 
 def maze_keys(mazes: np.ndarray) -> list[bytes]:

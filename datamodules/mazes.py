@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from datamodules.base import BatchKey, ExactDataLoader, LeydenDataModule
+from datamodules.dihedral import dihedral_maps
 from datamodules.maze_figure import draw_maze
-from datamodules.maze_generator import GENERATOR_VERSION, SUITES, MazeRules, are_solved, dihedral_maps, generate_splits
+from datamodules.maze_generator import GENERATOR_VERSION, SUITES, MazeRules, are_solved, generate_splits
 from datamodules.roots import writable_folder, written_whole
 
 if TYPE_CHECKING:

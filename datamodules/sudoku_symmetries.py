@@ -5,21 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from datamodules.dihedral import dihedral_maps
 from datamodules.sudoku_rules import SudokuRules
 
 
-def dihedral_maps(rules: SudokuRules) -> np.ndarray:
-    """List the turns and mirrors of the square that map boxes to boxes.
-
-    Square boxes allow all 8 maps; other boxes allow the 4 that do not swap rows with columns.
-
-    Returns:
-        Source cell of every target cell, shape ``[8 or 4, cells]``; the first map is the identity.
-    """
-    board = np.arange(rules.cells).reshape(rules.side, rules.side)
-    upright = [board, board[::-1], board[:, ::-1], board[::-1, ::-1]]
-    lying = [image.T for image in upright] if rules.box_rows == rules.box_cols else []
-    return np.stack([image.ravel() for image in upright + lying])
+def box_maps(rules: SudokuRules) -> np.ndarray:
+    """List the turns and mirrors that map boxes to boxes, ``[8 or 4, cells]``; boxes that are not square allow 4."""
+    return dihedral_maps(rules.side, rules.side, swap_axes=rules.box_rows == rules.box_cols)
 
 
 @dataclass(frozen=True)
@@ -65,7 +57,7 @@ class SudokuAugmentation:
         if kind not in self.kinds:
             raise ValueError(f"augment={kind!r} is unknown, use one of {', '.join(self.kinds)}")
         self.rules, self.kind = rules, kind
-        self._dihedral = dihedral_maps(rules)
+        self._dihedral = box_maps(rules)
         self.images = len(self._dihedral) if kind == "dihedral8" else 1
 
     def draw(self, generator: np.random.Generator, count: int) -> SudokuMaps:
@@ -108,7 +100,7 @@ def canonical_boards(rules: SudokuRules, boards: np.ndarray) -> np.ndarray:
         Representatives as uint8, shape ``[boards, cells]``.
     """
     flat = boards.reshape(len(boards), rules.cells)
-    first_map, *other_maps = dihedral_maps(rules)
+    first_map, *other_maps = box_maps(rules)
     least = _renamed_by_appearance(rules, flat[:, first_map])
     for sources in other_maps:
         image = _renamed_by_appearance(rules, flat[:, sources])

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from datamodules import maze_generator
+from datamodules.dihedral import dihedral_maps
 from datamodules.maze_generator import (
     GOAL,
     OPEN,
@@ -15,7 +16,6 @@ from datamodules.maze_generator import (
     MazeRules,
     are_solved,
     carve,
-    dihedral_maps,
     generate_splits,
     maze_keys,
     path_between,

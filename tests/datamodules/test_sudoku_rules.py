@@ -3,7 +3,7 @@ import pytest
 
 from datamodules.sudoku_rules import SudokuRules
 from datamodules.sudoku_solver import SudokuSolver, solve_boards
-from datamodules.sudoku_symmetries import SudokuAugmentation, canonical_boards, class_keys, dihedral_maps
+from datamodules.sudoku_symmetries import SudokuAugmentation, box_maps, canonical_boards, class_keys
 
 SHAPES = [(2, 2), (2, 3), (3, 2), (3, 3), (2, 4)]
 PUZZLE = "530070000600195000098000060800060003400803001700020006060000280000419005000080079"
@@ -84,7 +84,7 @@ def test_solver_counts_none_one_and_several():
 @pytest.mark.parametrize("shape", SHAPES)
 def test_dihedral_maps_form_a_group_that_keeps_boxes(shape: tuple[int, int]):
     rules = SudokuRules(*shape)
-    maps = dihedral_maps(rules)
+    maps = box_maps(rules)
     names = {tuple(one) for one in maps}
     assert len(names) == len(maps) == (8 if shape[0] == shape[1] else 4)
     assert {tuple(one[other]) for one in maps for other in maps} == names
@@ -153,7 +153,7 @@ def test_canonical_form_tells_all_classes_apart(all_small_boards: np.ndarray):
     """Orbits found by following every map from board to board agree with the keys."""
     rules = SudokuRules(2, 2)
     keys = class_keys(rules, all_small_boards)
-    maps = dihedral_maps(rules)
+    maps = box_maps(rules)
     renames = [np.array([0, 2, 1, 3, 4]), np.array([0, 2, 3, 4, 1])]
     unvisited = {tuple(one.ravel()): key for one, key in zip(all_small_boards, keys, strict=True)}
     orbits = []
