@@ -10,6 +10,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "exact_resume": ["ExactResume"],
         "intervention_suite": ["InterventionSuite"],
         "progress": ["RunProgressBar"],
+        "prototype_grounding": ["PrototypeGrounding"],
         "run_loggers": ["RunCSVLogger", "RunTensorBoardLogger"],
         "suite_curves": ["SuiteCurves"],
         "wandb_logger": ["RunWandbLogger"],

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -18,10 +18,23 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 
+from callbacks.rank_shards import RankShards
+
 RNGState = dict[str, Any]
 
 ANSWERED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 RANKS_AGREE_EVERY = 10
+
+
+@runtime_checkable
+class LogsAtItsOwnStep(Protocol):
+    """A module that logs at another step than the number of batches, such as that of its environment.
+
+    Attributes:
+        logger_step: the step of what is logged now.
+    """
+
+    logger_step: int
 
 
 class ExactResume(Checkpoint):
@@ -30,7 +43,9 @@ class ExactResume(Checkpoint):
     Lightning's checkpoint holds parameters, optimisers, loops, callbacks and the loaders' positions. This callback adds the
     random number generators of every rank, and saves only where nothing is under way: after a training step that neither ends
     the epoch nor is followed by validation, at the start of an epoch, and when training has ended. Together with loaders whose
-    order depends on (seed, epoch) alone, the continued run equals the uninterrupted one bit for bit on a CPU.
+    order depends on (seed, epoch) alone, the continued run equals the uninterrupted one bit for bit on a CPU. A data module with
+    state of its own on each rank (``rank_state_dict``, as reinforcement learning has) gets it back too, from files beside the
+    checkpoint.
 
     Ctrl-C and SIGTERM are answered between two steps: the checkpoint is written and the run ends. A second Ctrl-C ends it at
     once. SLURM's SIGUSR1 is handed on to Lightning's requeueing, also between two steps. With several ranks they agree on the
@@ -48,12 +63,20 @@ class ExactResume(Checkpoint):
         self.dirpath = dirpath
         self._saved_at_step = 0
         self._rng_states_to_restore: list[RNGState] | None = None
+        self._shards_to_read: str | None = None
+        self._shards: str | None = None
+        self._shards_of_last: str | None = None
         self._signal = 0
         self._asked_since_agreement = 0
         self._logged_steps = 0
         self._at_epoch_start = False
         self._continues_at_epoch_start = False
         self._replaced_handlers: dict[int, Any] = {}
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._shards_to_read is not None:
+            self._shards_of_last, self._shards_to_read = self._shards_to_read, None
+            RankShards(self._folder(trainer)).read(trainer, self._shards_of_last)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._saved_at_step = trainer.global_step
@@ -68,7 +91,7 @@ class ExactResume(Checkpoint):
         self._restore_rng(trainer)
         stop = self._agreed_signal(trainer)
         if stop or self._is_due(trainer):
-            self._save(trainer, logged_steps=trainer.fit_loop.epoch_loop._batches_that_stepped, at_epoch_start=True)
+            self._save(trainer, pl_module, logged_steps=trainer.fit_loop.epoch_loop._batches_that_stepped, at_epoch_start=True)
         self._answer(stop)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
@@ -80,11 +103,11 @@ class ExactResume(Checkpoint):
             if stop or self._is_due(trainer):
                 # Lightning logs this step only after this hook; logged now, the step is on disk before the checkpoint that ends it.
                 trainer._logger_connector.update_train_step_metrics()
-                self._save(trainer, logged_steps=trainer.fit_loop.epoch_loop._batches_that_stepped + 1)
+                self._save(trainer, pl_module, logged_steps=trainer.fit_loop.epoch_loop._batches_that_stepped + 1)
             self._answer(stop)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._save(trainer, logged_steps=trainer.fit_loop.epoch_loop._batches_that_stepped)
+        self._save(trainer, pl_module, logged_steps=trainer.fit_loop.epoch_loop._batches_that_stepped)
         self._restore_handlers()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
@@ -103,9 +126,11 @@ class ExactResume(Checkpoint):
             states = [None] * trainer.world_size
             dist.all_gather_object(states, rng_state())
         checkpoint["rng_states"] = states
+        checkpoint["rank_shards"] = self._shards
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         self._rng_states_to_restore = checkpoint.get("rng_states")
+        self._shards_to_read = checkpoint.get("rank_shards")
 
     def _nothing_follows(self, trainer: Trainer) -> bool:
         epoch_loop = trainer.fit_loop.epoch_loop
@@ -117,16 +142,26 @@ class ExactResume(Checkpoint):
     def _is_due(self, trainer: Trainer) -> bool:
         return trainer.global_step - self._saved_at_step >= self.every_n_steps
 
-    def _save(self, trainer: Trainer, logged_steps: int, at_epoch_start: bool = False) -> None:
+    def _save(self, trainer: Trainer, pl_module: LightningModule, logged_steps: int, at_epoch_start: bool = False) -> None:
+        if isinstance(pl_module, LogsAtItsOwnStep):
+            logged_steps = pl_module.logger_step + 1
         self._saved_at_step, self._logged_steps, self._at_epoch_start = trainer.global_step, logged_steps, at_epoch_start
         for logger in trainer.loggers:
             logger.save()
-        folder = Path(self.dirpath or Path(trainer.default_root_dir) / "checkpoints")
+        folder = self._folder(trainer)
+        shards = RankShards(folder)
+        self._shards = shards.write(trainer, f"step-{trainer.global_step}-{logged_steps}")
         last = folder / "last.ckpt"
         if trainer.is_global_zero and last.exists():
             os.replace(last, folder / "previous.ckpt")
         trainer.save_checkpoint(last)
+        if trainer.is_global_zero:
+            shards.keep_only([self._shards, self._shards_of_last])
+        self._shards_of_last, self._shards = self._shards, None
         self._at_epoch_start = False  # checkpoints that others write later stand elsewhere
+
+    def _folder(self, trainer: Trainer) -> Path:
+        return Path(self.dirpath or Path(trainer.default_root_dir) / "checkpoints")
 
     def _restore_rng(self, trainer: Trainer) -> None:
         if self._rng_states_to_restore is not None:

@@ -8,6 +8,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "base": ["LeydenDataModule"],
         "mazes": ["MazeDataModule"],
         "mnist_patches": ["MNISTPatchDataModule"],
+        "rl.datamodule": ["RLDataModule"],
         "sudoku": ["SudokuDataModule"],
     },
 )

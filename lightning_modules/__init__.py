@@ -5,6 +5,9 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
+        "protosac.module": ["ProtoSACModule"],
+        "protosac.prototype_actor": ["PrototypeActor"],
+        "rl.sac_module": ["SACModule"],
         "sheaf_admm.cnn_module": ["PatchCNNModule"],
         "sheaf_admm.maze": ["MazeTask"],
         "sheaf_admm.mnist": ["MNISTPatchTask"],

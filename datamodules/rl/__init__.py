@@ -1,0 +1,1 @@
+"""Environments and replay of off-policy reinforcement learning."""

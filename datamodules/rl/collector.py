@@ -1,0 +1,72 @@
+"""Acting in vectorised environments and remembering what happened."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from torch import Tensor
+
+from datamodules.rl.environments import next_observations
+from datamodules.rl.replay import ReplayBuffer
+
+Act = Callable[[Tensor], Tensor]
+
+
+class Collector:
+    """Step environments that reset themselves, and write every transition to a replay.
+
+    Args:
+        envs: vectorised environments, actions in [-1, 1].
+        replay: receives the transitions.
+
+    Attributes:
+        decisions: actions taken so far, in all environments together.
+        finished: returns of the episodes that ended, oldest first, until somebody takes them.
+    """
+
+    def __init__(self, envs: VectorEnv, replay: ReplayBuffer) -> None:
+        self.envs, self.replay = envs, replay
+        self.decisions = 0
+        self.finished: list[float] = []
+        self._obs, _ = envs.reset()
+        self._returns = np.zeros(envs.num_envs)
+
+    def step(self, act: Act | None, device: torch.device) -> None:
+        """Take one action in every environment: that of the policy ``act``, or a random one without a policy."""
+        if act is None:
+            action = self.envs.action_space.sample()
+        else:
+            with torch.inference_mode():
+                action = act(torch.from_numpy(self._obs).to(device)).cpu().numpy()
+        obs, reward, terminated, truncated, infos = self.envs.step(action)
+        self.replay.add(
+            {
+                "obs": self._obs,
+                "action": action,
+                "reward": reward.astype(np.float32),
+                "next_obs": next_observations(obs, infos),
+                "terminated": terminated,
+                "truncated": truncated,
+            }
+        )
+        self.decisions += len(reward)
+        self._returns += reward
+        ended = terminated | truncated
+        self.finished += self._returns[ended].tolist()
+        self._returns[ended] = 0.0
+        self._obs = obs.copy()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the episodes stand; environments and replay are saved by themselves."""
+        return {
+            "decisions": self.decisions,
+            "finished": list(self.finished),
+            "obs": torch.from_numpy(self._obs.copy()),
+            "returns": torch.from_numpy(self._returns.copy()),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.decisions, self.finished = state["decisions"], list(state["finished"])
+        self._obs, self._returns = state["obs"].numpy().copy(), state["returns"].numpy().copy()

@@ -1,0 +1,1 @@
+"""ProtoSAC: Soft Actor-Critic whose actor decides by similarity to prototypes, each tied to a real state."""

@@ -1,0 +1,1 @@
+"""Off-policy reinforcement learning that several methods extend."""

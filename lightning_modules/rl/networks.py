@@ -1,0 +1,64 @@
+"""Networks of off-policy agents on vectors (plain torch).
+
+Legend: B batch, J critics, n observation, m action.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+def mlp(sizes: Sequence[int]) -> nn.Sequential:
+    """Perceptron with ReLU between its layers and a linear last one."""
+    layers: list[nn.Module] = []
+    for in_dim, out_dim in zip(sizes, sizes[1:], strict=False):
+        layers += [nn.Linear(in_dim, out_dim), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+class EnsembleLinear(nn.Module):
+    """J linear layers side by side, each with the initial weights of its own ``nn.Linear``.
+
+    Shapes: ``[J, B, in]`` to ``[J, B, out]`` in one product.
+    """
+
+    def __init__(self, members: int, in_dim: int, out_dim: int) -> None:
+        super().__init__()
+        layers = [nn.Linear(in_dim, out_dim) for _ in range(members)]
+        self.weight = nn.Parameter(torch.stack([layer.weight.detach().t() for layer in layers]))
+        self.bias = nn.Parameter(torch.stack([layer.bias.detach() for layer in layers]).unsqueeze(1))
+
+    def forward(self, x_JBi: Tensor) -> Tensor:
+        return torch.baddbmm(self.bias, x_JBi, self.weight)
+
+
+class CriticEnsemble(nn.Module):
+    """J action values of the same state and action, evaluated together.
+
+    Args:
+        obs_dim: length n of an observation.
+        action_dim: length m of an action.
+        hidden: widths of the hidden layers.
+        members: number J of critics.
+    """
+
+    def __init__(self, obs_dim: int, action_dim: int, hidden: Sequence[int] = (256, 256), members: int = 2) -> None:
+        super().__init__()
+        self.members = members
+        sizes = [obs_dim + action_dim, *hidden, 1]
+        layers: list[nn.Module] = []
+        for in_dim, out_dim in zip(sizes, sizes[1:], strict=False):
+            layers += [EnsembleLinear(members, in_dim, out_dim), nn.ReLU()]
+        self.layers = nn.Sequential(*layers[:-1])
+
+    def forward(self, obs_Bn: Tensor, action_Bm: Tensor) -> Tensor:
+        """Return the values, ``[J, B]``."""
+        x_Bi = torch.cat([obs_Bn, action_Bm], dim=-1)
+        return self.layers(x_Bi.expand(self.members, -1, -1)).squeeze(-1)
+
+
+@torch.no_grad()
+def move_towards(target: nn.Module, source: nn.Module, rate: float) -> None:
+    """Move every parameter of ``target`` by ``rate`` of the way to ``source``."""
+    torch._foreach_lerp_(list(target.parameters()), list(source.parameters()), rate)

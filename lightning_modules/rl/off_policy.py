@@ -1,0 +1,126 @@
+"""What all off-policy agents share on the common trainer: ticks of acting and updating, evaluation, counters."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, cast
+
+import torch
+from lightning import LightningModule
+from torch import Tensor
+from torchmetrics import MeanMetric
+
+from lightning_modules.rl.ratio import Ratio
+
+Act = Callable[[Tensor], Tensor]
+Transitions = Mapping[str, Tensor]
+
+
+class Experience(Protocol):
+    """What an agent asks of its data: environments that it acts in, and a memory of what happened there.
+
+    Attributes:
+        env_steps: decisions taken so far, on all ranks together.
+    """
+
+    env_steps: int
+
+    def collect(self, act: Act) -> int:
+        """Let the policy, or chance at the beginning, act for one tick; return for how many decisions updates are due."""
+
+    def sample(self, batch_size: int, device: torch.device) -> Transitions:
+        """Draw transitions: ``obs``, ``action``, ``reward``, ``next_obs``, ``terminated``."""
+
+    def evaluate(self, act: Act, episodes: Tensor) -> Tensor:
+        """Play the evaluation episodes of these numbers and return their returns, ``[episodes]``."""
+
+    def episode_returns(self) -> list[float]:
+        """Returns of the training episodes that ended since the last call."""
+
+
+class OffPolicyModule(LightningModule, ABC):
+    """An agent that learns from a replay of its own experience.
+
+    A training step is a *tick*: the environments move, then as many updates follow as ``utd`` demands. Everything is counted in
+    ``env_steps`` (decisions on all ranks) and ``updates``, never in Lightning's ``global_step``, which counts optimiser steps. The
+    metrics of a tick are logged at its ``env_steps``.
+
+    Args:
+        batch_size: transitions of an update, on each rank.
+        utd: updates per decision of a rank; fractions add up.
+        log_every_updates: updates between two entries in the loggers.
+    """
+
+    def __init__(self, batch_size: int = 256, utd: float = 1.0, log_every_updates: int = 100) -> None:
+        super().__init__()
+        if batch_size < 1 or log_every_updates < 1:
+            raise ValueError(f"batch_size={batch_size} and log_every_updates={log_every_updates} must be positive")
+        self.automatic_optimization = False
+        self.batch_size, self.log_every_updates = batch_size, log_every_updates
+        self.ratio = Ratio(utd)
+        self.updates = 0
+        self.eval_return = MeanMetric()
+
+    @abstractmethod
+    def explore(self, obs: Tensor) -> Tensor:
+        """Return the actions of training for observations ``[n, obs]``, ``[n, m]`` in [-1, 1]."""
+
+    @abstractmethod
+    def exploit(self, obs: Tensor) -> Tensor:
+        """Return the actions of evaluation, without randomness."""
+
+    @abstractmethod
+    def update(self, batch: Transitions) -> dict[str, Tensor]:
+        """Make one update of all networks and return what to log."""
+
+    @property
+    def logger_step(self) -> int:
+        """What loggers take as their x axis: decisions on all ranks."""
+        return self.experience.env_steps
+
+    @property
+    def experience(self) -> Experience:
+        """The data module."""
+        return cast(Experience, self.trainer.datamodule)  # type: ignore[attr-defined]
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        logs: dict[str, Tensor] = {}
+        due = self.ratio(self.experience.collect(self.explore))
+        for _ in range(due):
+            logs = self.update(self.experience.sample(self.batch_size, self.device))
+            self.updates += 1
+        if due and self.updates // self.log_every_updates > (self.updates - due) // self.log_every_updates:
+            self._log_tick(logs)
+
+    def validation_step(self, episodes: Tensor, batch_idx: int) -> None:
+        self._play(episodes, "val")
+
+    def test_step(self, episodes: Tensor, batch_idx: int) -> None:
+        self._play(episodes, "test")
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["off_policy"] = {"updates": self.updates, "ratio": self.ratio.state_dict()}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.updates = checkpoint["off_policy"]["updates"]
+        self.ratio.load_state_dict(checkpoint["off_policy"]["ratio"])
+
+    def _log_tick(self, logs: Mapping[str, Tensor]) -> None:
+        """Log losses and the returns of the training episodes that ended.
+
+        The loggers are asked directly: ``self.log`` would repeat the last return where no episode ended, and cost more than a tick.
+        """
+        returns = self.experience.episode_returns()
+        entries = {f"train/{name}": float(value) for name, value in logs.items()}
+        if returns:
+            entries["train/return"] = sum(returns) / len(returns)
+            self.log("train/return", entries["train/return"], prog_bar=True, logger=False)
+        entries |= {"train/updates": float(self.updates), "env_steps": float(self.logger_step)}
+        for logger in self.loggers:
+            logger.log_metrics(entries, step=self.logger_step)
+
+    def _play(self, episodes: Tensor, stage: str) -> None:
+        """Play evaluation episodes and log their mean return over all ranks."""
+        self.eval_return.update(self.experience.evaluate(self.exploit, episodes))
+        self.log(f"{stage}/return_mean", self.eval_return)
+        if stage == "val":  # what is logged as "step" is the x axis of the entry
+            self.log_dict({"step": float(self.logger_step), "env_steps": float(self.logger_step)}, batch_size=1)
