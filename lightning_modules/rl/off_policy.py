@@ -6,6 +6,7 @@ from typing import Any, Protocol, cast
 
 import torch
 from lightning import LightningModule
+from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
 from torchmetrics import MeanMetric
 
@@ -82,6 +83,12 @@ class OffPolicyModule(LightningModule, ABC):
         """The data module."""
         return cast(Experience, self.trainer.datamodule)  # type: ignore[attr-defined]
 
+    def setup(self, stage: str) -> None:
+        """Let DDP know that a backward pass reaches one network only."""
+        strategy = self.trainer.strategy
+        if isinstance(strategy, DDPStrategy):
+            strategy._ddp_kwargs["find_unused_parameters"] = True
+
     def training_step(self, batch: Any, batch_idx: int) -> None:
         logs: dict[str, Tensor] = {}
         due = self.ratio(self.experience.collect(self.explore))
@@ -123,4 +130,5 @@ class OffPolicyModule(LightningModule, ABC):
         self.eval_return.update(self.experience.evaluate(self.exploit, episodes))
         self.log(f"{stage}/return_mean", self.eval_return)
         if stage == "val":  # what is logged as "step" is the x axis of the entry
-            self.log_dict({"step": float(self.logger_step), "env_steps": float(self.logger_step)}, batch_size=1)
+            where = {"step": float(self.logger_step), "env_steps": float(self.logger_step)}
+            self.log_dict(where, batch_size=1, sync_dist=True)

@@ -125,6 +125,13 @@ class KillAt(Callback):
         self._kill(trainer, "epoch_start")
 
 
+class KeepWeights(Callback):
+    """Leave each rank's own weights in ``weights_<rank>.pt``."""
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        torch.save(pl_module.state_dict(), f"weights_{trainer.global_rank}.pt")
+
+
 class SignalAt(Callback):
     """Send this process a signal during a step."""
 

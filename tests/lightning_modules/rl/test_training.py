@@ -63,3 +63,21 @@ def test_a_checkpoint_without_its_shards_is_refused(tmp_path: Path):
     (refused,) = launch([*PENDULUM[:2], "--resume"], tmp_path)
     assert refused.status == 2, refused
     assert "is missing or empty: the checkpoint needs it" in refused.output
+
+
+def test_two_ranks_share_weights_and_nothing_else(tmp_path: Path):
+    keep = '--trainer.callbacks+={"class_path": "toy.KeepWeights"}'
+    words = [
+        *PENDULUM,
+        "--config",
+        CONFIGS / "overlays/ddp.yaml",
+        "--data.init_args.num_envs=1",
+        "--data.init_args.test_episodes=2",
+        keep,
+    ]
+    folder = undisturbed(tmp_path, words, 2)
+    first, second = shards(folder).values()
+    assert not torch.equal(first["replay"]["fields"]["obs"], second["replay"]["fields"]["obs"])
+    assert first["collector"]["decisions"] == second["collector"]["decisions"] == 96
+    weights = [torch.load(tmp_path / f"weights_{rank}.pt", weights_only=True) for rank in range(2)]
+    assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
