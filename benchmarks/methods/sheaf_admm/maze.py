@@ -68,7 +68,7 @@ MAZE_ABLATIONS = Experiment(
     title="Mazes: parts of Sheaf-ADMM left out",
     description=(
         "Each variant changes one thing in Sheaf-ADMM; the learning rate is 0.002 for all and 600 steps are trained. "
-        "Without talk (K = 0) an agent answers from its own patch."
+        "Without talk an agent answers from its own patch: K = 0 in training and in the first column."
     ),
     variants={
         "full": Variant("Sheaf-ADMM: own maps a direction, LoRA, CG", f"{CONFIGS}/maze.yaml"),
