@@ -10,6 +10,9 @@ from benchmarks.experiments import Calculation, Experiment
 from benchmarks.results import Aggregate, Record, Results, by_variant
 
 
+MAX_COLUMNS_OF_ONE = 8
+
+
 def describe(experiment: Experiment | Calculation, method: str) -> dict[str, Any]:
     """Return what the report needs to know about an experiment beside its records."""
     return {
@@ -83,7 +86,10 @@ def _section(name: str, experiment: dict[str, Any], records: list[Record]) -> li
 
 
 def results_table(experiment: dict[str, Any], records: Sequence[Record]) -> str:
-    """Return the table of one experiment: a row for each variant, mean ± standard error over its runs."""
+    """Return the table of one experiment: a row for each variant, mean ± standard error over its runs.
+
+    A single variant with many measures is turned on its side: a row for each measure.
+    """
     columns = [(column["metric"], column["percent"], column["title"]) for column in experiment["columns"]]
     found = {metric: by_variant(records, metric) for metric, _, _ in columns}
     trained = any(record.steps for record in records)
@@ -100,7 +106,10 @@ def results_table(experiment: dict[str, Any], records: Sequence[Record]) -> str:
             cells += [_common(record.params for record in runs), _common(record.steps for record in runs), f"{seconds:.0f}"]
         rows.append([title, *cells, str(len(runs))])
     titles = [f"{title} (%)" if percent else title for _, percent, title in columns]
-    return table(["variant", *titles, *costs, "runs"], rows)
+    header = ["variant", *titles, *costs, "runs"]
+    if len(rows) == 1 and len(columns) > MAX_COLUMNS_OF_ONE:
+        return table(["", rows[0][0]], zip(header[1:], rows[0][1:], strict=True))
+    return table(header, rows)
 
 
 def _common(counts: Iterable[int]) -> str:

@@ -29,8 +29,8 @@ INTERVENTIONS = Experiment(
     metrics=(
         *(Metric(f"test/intervention/{name}/solved", f"solved, {title}", percent=True) for name, title in SOLVED.items()),
         *(Metric(f"test/intervention/{name}/recovery_iterations", f"recovery, {name} (iterations)") for name in RECOVERING),
-        Metric("test/intervention/liar/found", "liar found by |u|", percent=True),
-        Metric("test/intervention/liar/found_by_change", "liar found by change of |u|", percent=True),
+        Metric("test/intervention/liar/found", "liar found by ‖u‖", percent=True),
+        Metric("test/intervention/liar/found_by_change", "liar found by change of ‖u‖", percent=True),
         Metric("test/residual_at_branches", "residual at branches / elsewhere"),
     ),
     steps=1500,
