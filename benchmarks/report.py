@@ -9,7 +9,6 @@ from typing import Any
 from benchmarks.experiments import Calculation, Experiment
 from benchmarks.results import Aggregate, Record, Results, by_variant
 
-
 MAX_COLUMNS_OF_ONE = 8
 
 
