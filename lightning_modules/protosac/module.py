@@ -1,7 +1,7 @@
 """ProtoSAC: soft actor-critic whose actor compares states with prototypes."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -40,6 +40,8 @@ class ProtoSACModule(SACModule):
 
     Source: ProtoSAC (ICML 2026, OpenReview CgQvm7TDz5), abstract and reviews; the formulas are reconstructed.
     """
+
+    smoke: ClassVar[dict[str, Any]] = {"num_prototypes": 4}
 
     actor: PrototypeActor
 
