@@ -50,6 +50,7 @@ MAZE = Experiment(
     ),
     variants={
         "sheaf": Variant("Sheaf-ADMM", f"{CONFIGS}/maze.yaml"),
+        "sheaf_cg5": Variant("Sheaf-ADMM, 5 CG steps", f"{CONFIGS}/maze.yaml", {"model.init_args.solver_steps": 5}),
         "mpnn_max": Variant("MPNN, max (paper's kind)", f"{CONFIGS}/maze_mpnn.yaml"),
         "mpnn_mean": Variant("MPNN, mean (paper's kind)", f"{CONFIGS}/maze_mpnn_mean.yaml"),
         "mpnn_slot": Variant("MPNN, direction-routed", f"{CONFIGS}/maze_mpnn_slot.yaml"),
