@@ -80,11 +80,12 @@ class Experiment:
         description: what is compared and how, for the report.
         variants: the competitors by name.
         metrics: columns of the table; the first one is shown in README.
-        steps: optimiser steps of a final run.
+        steps: optimiser steps (for reinforcement learning: environment steps) of a final run.
         overrides: options that all variants share. They must fix which data there are.
         curve: further metric names to record, for figures.
         tuning: search done for every variant before the final runs.
         figures: what to draw.
+        steps_option: option that receives the number of steps.
         headline: whether README shows it too, not only the method's own pages.
         seed_options: options that receive the number of the repetition.
     """
@@ -99,6 +100,7 @@ class Experiment:
     curve: Sequence[str] = ()
     tuning: Tuning | None = None
     figures: Sequence[FigureSpec] = ()
+    steps_option: str = "trainer.max_steps"
     headline: bool = True
     seed_options: Sequence[str] = ("seed_everything",)
 

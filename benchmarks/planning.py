@@ -70,7 +70,7 @@ class Plan:
         options = {
             **experiment.overrides,
             **chosen.overrides,
-            "trainer.max_steps": steps,
+            experiment.steps_option: steps,
             **({"trainer.limit_test_batches": 0} if label else {}),  # tuning looks at validation data only
             **setting,
             **dict.fromkeys(experiment.seed_options, seed),

@@ -19,6 +19,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
+from callbacks.exact_resume import LogsAtItsOwnStep
 from launcher import errors, provenance, run_folder
 from launcher.arguments import Arguments, written_trainer_keys
 from launcher.checkpoint_io import readable_checkpoint
@@ -43,6 +44,7 @@ class Run:
         self.command = shlex.join(["python", "train.py", *argv])
         self.begin = time.monotonic()
         self.train_seconds = 0.0
+        self.trained_steps = 0
 
     def execute(self) -> int:
         """Run the command and return the exit status."""
@@ -136,6 +138,8 @@ class Run:
         trainer.fit(**passed, ckpt_path=self.checkpoint)
         timer = next(callback for callback in trainer.callbacks if isinstance(callback, Timer))  # type: ignore[attr-defined]
         self.train_seconds = timer.time_elapsed("train")
+        model = passed["model"]
+        self.trained_steps = model.logger_step if isinstance(model, LogsAtItsOwnStep) else trainer.global_step
         return {key: float(value) for key, value in trainer.callback_metrics.items() if key.startswith("val/")}
 
     def _best(self, trainer: Trainer) -> str | None:
@@ -156,7 +160,7 @@ class Run:
             "status": "finished",
             "seed": cli.config.seed_everything,
             "metrics": {key: value if math.isfinite(value) else None for key, value in metrics.items()},  # JSON has no NaN
-            "steps": trainer.global_step,
+            "steps": self.trained_steps,
             "epochs": trainer.current_epoch,
             "train_seconds": round(self.train_seconds, 2),
             "wall_seconds": round(time.monotonic() - self.begin, 2),
