@@ -64,11 +64,18 @@ def _measure(experiment: Experiment | Calculation, plan: Plan, options: argparse
         records, failures, notes["tuning"] = _train(experiment, chosen, plan)
     if records:
         measured = {record.variant for record in records}
+        _keep_tuning(results.experiments.get(experiment.name, {}).get("tuning"), notes.get("tuning"), chosen)
         results.replace(records, None if measured == set(experiment.titles) else measured)
         results.experiments[experiment.name] = {**results.experiments.get(experiment.name, {}), **notes}
         results.meta = notes["provenance"]
         _publish(experiment, options, results)
     return failures
+
+
+def _keep_tuning(old: dict[str, Any] | None, new: dict[str, Any] | None, variants: Sequence[str]) -> None:
+    """Add to the new notes on tuning the runs of the variants that were not tuned now."""
+    if old and new:
+        new["runs"] = [run for run in old["runs"] if run["variant"] not in variants] + new["runs"]
 
 
 def _calculate(experiment: Calculation, variants: Sequence[str], seeds: int) -> list[Record]:

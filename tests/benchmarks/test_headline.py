@@ -189,3 +189,10 @@ def test_parallel_jobs_get_a_core_and_a_gpu_each(monkeypatch):
 def test_a_grid_is_the_product_of_its_values():
     tuning = Tuning({"lr": (1, 2), "width": (3,)}, metric="val/loss", mode="min")
     assert list(grid_settings(tuning)) == [{"lr": 1, "width": 3}, {"lr": 2, "width": 3}]
+
+
+def test_tuning_of_some_variants_keeps_that_of_the_others():
+    old = {"runs": [{"variant": "a", "value": 1}, {"variant": "b", "value": 2}]}
+    new = {"runs": [{"variant": "b", "value": 3}]}
+    headline._keep_tuning(old, new, ["b"])
+    assert new["runs"] == [{"variant": "a", "value": 1}, {"variant": "b", "value": 3}]
