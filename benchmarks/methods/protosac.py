@@ -9,7 +9,8 @@ PENDULUM = Experiment(
     title="Pendulum-v1 after 5 000 steps",
     description=(
         "Equal steps, batches, widths and learning rate (0.001, not tuned) for all. The checkpoint with the best mean return of "
-        "ten evaluation episodes is tested on 20 others; the episodes of a seed are the same for all."
+        "ten evaluation episodes is tested on 20 others; the episodes of a seed are the same for all. ProtoSAC is evaluated with "
+        "every prototype on the embedding of its state."
     ),
     variants={
         "sac": Variant("SAC", "configs/sac/pendulum.yaml"),
