@@ -1,7 +1,5 @@
 """Mazes as a coordination task: one agent a patch of pixels, all together mark the path from start to goal."""
 
-from functools import lru_cache
-
 import torch
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
@@ -9,13 +7,11 @@ from torchmetrics import MetricCollection
 from lightning_modules.sheaf_admm.graph import AgentGraph
 from lightning_modules.sheaf_admm.layers import NORM_EPS, Dense, gelu
 from lightning_modules.sheaf_admm.metrics import CellAccuracy, ExactSolve
-from lightning_modules.sheaf_admm.patches import PatchGrid
+from lightning_modules.sheaf_admm.patches import PatchGrid, patch_grid
 from lightning_modules.sheaf_admm.task import AgentTask, Batch
 
 TOKENS = 6
 WALL, PATH = 1, 5
-
-patch_grid = lru_cache(maxsize=64)(PatchGrid)
 
 
 class MazeTask(AgentTask):

@@ -1,6 +1,5 @@
 """Images of digits as a coordination task: one agent a patch, all together name the digit."""
 
-from functools import lru_cache
 from typing import Literal
 
 from torch import Tensor, nn
@@ -9,10 +8,8 @@ from torchmetrics import MetricCollection
 from lightning_modules.sheaf_admm.graph import AgentGraph
 from lightning_modules.sheaf_admm.layers import NORM_EPS, Dense, gelu
 from lightning_modules.sheaf_admm.metrics import CellAccuracy
-from lightning_modules.sheaf_admm.patches import PatchGrid
+from lightning_modules.sheaf_admm.patches import PatchGrid, patch_grid
 from lightning_modules.sheaf_admm.task import AgentTask, Batch
-
-patch_grid = lru_cache(maxsize=64)(PatchGrid)
 
 
 class MNISTPatchTask(AgentTask):

@@ -4,7 +4,7 @@ Legend: B batch, N agents, H and W pixels, p patch side, C channels.
 """
 
 import warnings
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -65,8 +65,7 @@ class PatchGrid:
     @cached_property
     def coverage(self) -> Tensor:
         """Number of patches that show each pixel, ``[H, W]``."""
-        with torch.inference_mode(False):  # kept, and read with gradients too
-            return self._sums(torch.ones(1, self.patch**2, self.num_agents))[0, 0]
+        return self._sums(torch.ones(1, self.patch**2, self.num_agents))[0, 0]
 
     def _sums(self, columns: Tensor) -> Tensor:
         """Add overlapping patches ``[B, C * p * p, N]`` up to pictures ``[B, C, H, W]``."""
@@ -78,3 +77,9 @@ class PatchGrid:
     def _ends(self) -> tuple[int, int]:
         """Rows and columns up to the last patch's end."""
         return (self.rows - 1) * self.stride + self.patch, (self.columns - 1) * self.stride + self.patch
+
+
+@lru_cache(maxsize=64)
+def patch_grid(height: int, width: int, patch: int, stride: int) -> PatchGrid:
+    """Return the grid of patches of a picture size; the same object, and one warning, for the same arguments."""
+    return PatchGrid(height, width, patch, stride)
