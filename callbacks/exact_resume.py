@@ -4,10 +4,11 @@ import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,23 +19,13 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 
+from callbacks.own_steps import LogsAtItsOwnStep, steps_done
 from callbacks.rank_shards import RankShards
 
 RNGState = dict[str, Any]
 
 ANSWERED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 RANKS_AGREE_EVERY = 10
-
-
-@runtime_checkable
-class LogsAtItsOwnStep(Protocol):
-    """A module that logs at another step than the number of batches, such as that of its environment.
-
-    Attributes:
-        logger_step: the step of what is logged now.
-    """
-
-    logger_step: int
 
 
 class ExactResume(Checkpoint):
@@ -52,16 +43,22 @@ class ExactResume(Checkpoint):
     signal every ``RANKS_AGREE_EVERY`` steps.
 
     Args:
-        every_n_steps: optimiser steps between two checkpoints.
+        every_n_steps: steps between two checkpoints: optimiser steps, or those that the module counts itself (of its environment).
+        every_minutes: longest time between two checkpoints; None: only steps count.
         dirpath: folder of the checkpoints; default ``<trainer.default_root_dir>/checkpoints``.
+
+    Raises:
+        ValueError: if a number is not positive.
     """
 
-    def __init__(self, every_n_steps: int = 100, dirpath: str | None = None) -> None:
-        if every_n_steps < 1:
-            raise ValueError(f"ExactResume needs every_n_steps >= 1, got {every_n_steps}")
+    def __init__(self, every_n_steps: int = 100, every_minutes: float | None = None, dirpath: str | None = None) -> None:
+        if every_n_steps < 1 or (every_minutes is not None and every_minutes <= 0):
+            raise ValueError(f"ExactResume needs positive numbers, got {every_n_steps=} and {every_minutes=}")
         self.every_n_steps = every_n_steps
+        self.every_minutes = every_minutes
         self.dirpath = dirpath
         self._saved_at_step = 0
+        self._saved_at_time = 0.0
         self._rng_states_to_restore: list[RNGState] | None = None
         self._shards_to_read: str | None = None
         self._shards: str | None = None
@@ -79,7 +76,7 @@ class ExactResume(Checkpoint):
             RankShards(self._folder(trainer)).read(trainer, self._shards_of_last)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._saved_at_step = trainer.global_step
+        self._saved_at_step, self._saved_at_time = steps_done(trainer, pl_module), time.monotonic()
         self._signal = 0
         if threading.current_thread() is threading.main_thread():
             self._replaced_handlers = {number: signal.signal(number, self._remember) for number in ANSWERED_SIGNALS}
@@ -89,8 +86,8 @@ class ExactResume(Checkpoint):
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._restore_rng(trainer)
-        stop = self._agreed_signal(trainer)
-        if stop or self._is_due(trainer):
+        stop, overdue = self._asked(trainer)
+        if stop or overdue or self._is_due(trainer, pl_module):
             self._save(trainer, pl_module, logged_steps=trainer.fit_loop.epoch_loop._batches_that_stepped, at_epoch_start=True)
         self._answer(stop)
 
@@ -99,8 +96,8 @@ class ExactResume(Checkpoint):
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
         if self._nothing_follows(trainer):
-            stop = self._agreed_signal(trainer)
-            if stop or self._is_due(trainer):
+            stop, overdue = self._asked(trainer)
+            if stop or overdue or self._is_due(trainer, pl_module):
                 # Lightning logs this step only after this hook; logged now, the step is on disk before the checkpoint that ends it.
                 trainer._logger_connector.update_train_step_metrics()
                 self._save(trainer, pl_module, logged_steps=trainer.fit_loop.epoch_loop._batches_that_stepped + 1)
@@ -139,13 +136,14 @@ class ExactResume(Checkpoint):
         validation_follows = epoch_loop._should_check_val_fx(fetcher)
         return not (validation_follows or epoch_loop._is_training_done or epoch_loop._should_accumulate())
 
-    def _is_due(self, trainer: Trainer) -> bool:
-        return trainer.global_step - self._saved_at_step >= self.every_n_steps
+    def _is_due(self, trainer: Trainer, pl_module: LightningModule) -> bool:
+        return steps_done(trainer, pl_module) - self._saved_at_step >= self.every_n_steps
 
     def _save(self, trainer: Trainer, pl_module: LightningModule, logged_steps: int, at_epoch_start: bool = False) -> None:
         if isinstance(pl_module, LogsAtItsOwnStep):
             logged_steps = pl_module.logger_step + 1
-        self._saved_at_step, self._logged_steps, self._at_epoch_start = trainer.global_step, logged_steps, at_epoch_start
+        self._saved_at_step, self._saved_at_time = steps_done(trainer, pl_module), time.monotonic()
+        self._logged_steps, self._at_epoch_start = logged_steps, at_epoch_start
         for logger in trainer.loggers:
             logger.save()
         folder = self._folder(trainer)
@@ -174,16 +172,18 @@ class ExactResume(Checkpoint):
                     "random numbers start anew, so that dropout and the like will differ"
                 )
 
-    def _agreed_signal(self, trainer: Trainer) -> int:
+    def _asked(self, trainer: Trainer) -> tuple[int, bool]:
+        """Return the signal that came, 0 if none did, and whether a checkpoint is overdue; all ranks return the same."""
+        overdue = self.every_minutes is not None and time.monotonic() - self._saved_at_time > 60 * self.every_minutes
         if trainer.world_size == 1:
-            return self._signal
+            return self._signal, overdue
         self._asked_since_agreement += 1
         if self._asked_since_agreement < RANKS_AGREE_EVERY:
-            return 0
+            return 0, False
         self._asked_since_agreement = 0
-        strongest = torch.tensor(self._signal, device=trainer.strategy.root_device)
+        strongest = torch.tensor([self._signal, overdue], device=trainer.strategy.root_device)
         dist.all_reduce(strongest, op=dist.ReduceOp.MAX)
-        return int(strongest)
+        return int(strongest[0]), bool(strongest[1])
 
     def _answer(self, stop: int) -> None:
         if not stop:

@@ -10,16 +10,18 @@ from lightning.pytorch.callbacks import ProgressBar
 from torch import Tensor
 from tqdm import tqdm
 
+from callbacks.own_steps import steps_done, steps_in_all
+
 PLAIN_FORMAT = "{desc}: {n_fmt}/{total_fmt} steps, {elapsed} elapsed, {remaining} left, {rate_fmt}{postfix}"
 
 
 class RunProgressBar(ProgressBar):
-    """Show optimiser steps of the whole run with rate, remaining time, loss and the metric that checkpoints are chosen by.
+    """Show the steps of the whole run with rate, remaining time, loss and the metric that checkpoints are chosen by.
 
-    ``max_steps``, ``max_epochs`` and gradient accumulation give the total; without any of them the bar counts up. The remaining
-    time includes validation. Metrics are read only when the display is refreshed, so a step costs one look at the clock and never
-    waits for the device. On a terminal the bar stands on standard error; elsewhere (log file, batch job) one plain line is written
-    every ``plain_seconds``.
+    Steps are the optimiser's, with ``max_steps``, ``max_epochs`` and gradient accumulation for the total, or those that the module
+    counts itself; without a total the bar counts up. The remaining time includes validation. Metrics are read only when the display
+    is refreshed, so a step costs one look at the clock and never waits for the device. On a terminal the bar stands on standard
+    error; elsewhere (log file, batch job) one plain line is written every ``plain_seconds``.
 
     Args:
         refresh_seconds: time between two refreshes on a terminal.
@@ -54,15 +56,15 @@ class RunProgressBar(ProgressBar):
         tqdm.write(sep.join(map(str, args)), **kwargs)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._open("train", trainer.estimated_stepping_batches, trainer.global_step)
+        self._open("train", steps_in_all(trainer, pl_module), steps_done(trainer, pl_module))
 
-    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         if self._is_due():
-            self._show(trainer.global_step, f"epoch {trainer.current_epoch}", self._metrics(trainer))
+            self._show(steps_done(trainer, pl_module), f"epoch {trainer.current_epoch}", self._metrics(trainer))
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._bar is not None:
-            self._show(trainer.global_step, "train", self._metrics(trainer))
+            self._show(steps_done(trainer, pl_module), "train", self._metrics(trainer))
         self._close()
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -75,7 +77,8 @@ class RunProgressBar(ProgressBar):
         if trainer.state.fn == "validate":
             self._count("validate")
         elif self._bar is not None and not self._plain and self._is_due():
-            self._show(trainer.global_step, f"epoch {trainer.current_epoch}, validation batch {batch_idx + 1}", self._monitored)
+            where = f"epoch {trainer.current_epoch}, validation batch {batch_idx + 1}"
+            self._show(steps_done(trainer, pl_module), where, self._monitored)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == "validate":

@@ -19,7 +19,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
-from callbacks.exact_resume import LogsAtItsOwnStep
+from callbacks.own_steps import steps_done
 from launcher import errors, provenance, run_folder
 from launcher.arguments import Arguments, written_trainer_keys
 from launcher.checkpoint_io import readable_checkpoint
@@ -138,8 +138,7 @@ class Run:
         trainer.fit(**passed, ckpt_path=self.checkpoint)
         timer = next(callback for callback in trainer.callbacks if isinstance(callback, Timer))  # type: ignore[attr-defined]
         self.train_seconds = timer.time_elapsed("train")
-        model = passed["model"]
-        self.trained_steps = model.logger_step if isinstance(model, LogsAtItsOwnStep) else trainer.global_step
+        self.trained_steps = steps_done(trainer, passed["model"])
         return {key: float(value) for key, value in trainer.callback_metrics.items() if key.startswith("val/")}
 
     def _best(self, trainer: Trainer) -> str | None:

@@ -33,13 +33,18 @@ class Collector:
         self._obs, _ = envs.reset()
         self._returns = np.zeros(envs.num_envs)
 
+    @property
+    def obs(self) -> Tensor:
+        """What the environments show now, ``[envs, obs]``."""
+        return torch.from_numpy(self._obs)
+
     def step(self, act: Act | None, device: torch.device) -> None:
         """Take one action in every environment: that of the policy ``act``, or a random one without a policy."""
         if act is None:
             action = self.envs.action_space.sample()
         else:
             with torch.inference_mode():
-                action = act(torch.from_numpy(self._obs).to(device)).cpu().numpy()
+                action = act(self.obs.to(device)).cpu().numpy()
         obs, reward, terminated, truncated, infos = self.envs.step(action)
         self.replay.add(
             {
@@ -70,3 +75,10 @@ class Collector:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.decisions, self.finished = state["decisions"], list(state["finished"])
         self._obs, self._returns = state["obs"].numpy().copy(), state["returns"].numpy().copy()
+
+    def begin_anew(self, seed: int) -> None:
+        """Reset all environments to episodes that belong to this seed and to the decisions taken so far."""
+        seeds = np.random.SeedSequence([seed, self.decisions]).generate_state(self.envs.num_envs).tolist()
+        self.envs.action_space.seed(seeds[0])
+        self._obs, _ = self.envs.reset(seed=seeds)
+        self._returns = np.zeros(self.envs.num_envs)

@@ -4,16 +4,18 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal
 
-import numpy as np
 import torch
-from lightning import LightningDataModule
+from lightning import LightningDataModule, Trainer
+from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from torch import Tensor
 
 from datamodules.rl.collector import Collector
-from datamodules.rl.environments import evaluation_seed, make_env, make_vector_env
+from datamodules.rl.environments import evaluation_seed, make_env, make_vector_env, training_seed
+from datamodules.rl.episodes import EpisodeOutcomes, play_episodes
 from datamodules.rl.loaders import Episodes, Ticks
+from datamodules.rl.observation_normaliser import ObservationNormaliser
 from datamodules.rl.replay import ReplayBuffer
-from datamodules.rl.snapshots import get_snapshot, set_snapshot
+from datamodules.rl.snapshots import get_snapshot, set_snapshot, supports
 
 Act = Callable[[Tensor], Tensor]
 
@@ -38,10 +40,15 @@ class RLDataModule(LightningDataModule):
         action_repeat: how often each action is applied.
         time_limit: steps after which an episode is cut; None: the environment's own limit.
         vectorization: ``sync``, ``async`` or ``auto``.
+        normalise_observations: show the model observations of mean 0 and variance 1, by what all processes saw while they trained.
+        merge_every_ticks: ticks between two exchanges of these statistics among the processes.
         seed: seed of environments and replay.
 
+    An environment without exact snapshots (see :func:`datamodules.rl.snapshots.supports`) is resumed at an episode's boundary: its
+    unfinished episode counts as truncated and another one begins.
+
     Raises:
-        ValueError: if the numbers do not fit together, see also ``make_env``.
+        ValueError: if the numbers do not fit together or with the trainer's settings, see also ``make_env``.
     """
 
     smoke = {
@@ -69,6 +76,8 @@ class RLDataModule(LightningDataModule):
         action_repeat: int = 1,
         time_limit: int | None = None,
         vectorization: Literal["sync", "async", "auto"] = "auto",
+        normalise_observations: bool = False,
+        merge_every_ticks: int = 10,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -79,6 +88,7 @@ class RLDataModule(LightningDataModule):
             "eval_every_env_steps": eval_every_env_steps,
             "eval_episodes": eval_episodes,
             "test_episodes": test_episodes,
+            "merge_every_ticks": merge_every_ticks,
         }
         for name, number in numbers.items():
             if number < 1:
@@ -87,7 +97,7 @@ class RLDataModule(LightningDataModule):
             raise ValueError(f"eval_every_env_steps={eval_every_env_steps} exceeds total_env_steps={total_env_steps}")
         self.env, self.num_envs, self.train_freq, self.replay_capacity = env, num_envs, train_freq, replay_capacity
         self.total_env_steps, self.eval_every_env_steps = total_env_steps, eval_every_env_steps
-        self.learning_starts = learning_starts
+        self.learning_starts, self.action_repeat = learning_starts, action_repeat
         self.eval_episodes, self.test_episodes = eval_episodes, test_episodes
         self.vectorization, self.seed = vectorization, seed
         self._made: dict[str, Any] = {"action_repeat": action_repeat, "time_limit": time_limit}
@@ -95,16 +105,22 @@ class RLDataModule(LightningDataModule):
         probe = make_env(env, **self._made)
         self.obs_dim, self.action_dim = probe.observation_space.shape[0], probe.action_space.shape[0]  # type: ignore[index]
         probe.close()
+        self.merge_every_ticks, self._ticks = merge_every_ticks, 0
+        self.normaliser = ObservationNormaliser([self.obs_dim]) if normalise_observations else None
 
     @property
     def env_steps(self) -> int:
         """Decisions so far, on all processes together."""
         return self.collector.decisions * self._world_size
 
+    @property
+    def epochs(self) -> int:
+        """Evaluations of a run."""
+        return math.ceil(self.total_env_steps / self.eval_every_env_steps)
+
     def trainer_defaults(self) -> dict[str, Any]:
         """One epoch between two evaluations, and no data to share out."""
-        epochs = math.ceil(self.total_env_steps / self.eval_every_env_steps)
-        return {"max_epochs": epochs, "use_distributed_sampler": False}
+        return {"max_epochs": self.epochs, "use_distributed_sampler": False}
 
     def model_arguments(self) -> dict[str, Any]:
         """Sizes of observations and actions."""
@@ -114,10 +130,15 @@ class RLDataModule(LightningDataModule):
         """Build the environments and the empty replay of this process."""
         if stage != "fit":
             return
-        rank = self.trainer.global_rank if self.trainer else 0
+        if self.trainer:
+            self._refuse_other_lengths(self.trainer)
+        rank = self._rank
         envs = make_vector_env(self.env, self.num_envs, seed=self.seed, rank=rank, vectorization=self.vectorization, **self._made)
         replay = ReplayBuffer(self.replay_capacity, [self.obs_dim], self.action_dim, self.num_envs, seed=self.seed + 1_000 * rank)
         self.collector = Collector(envs, replay)
+        self._exact = supports(envs)
+        if not self._exact:
+            rank_zero_info(f"{self.env} has no exact snapshots: a killed run goes on with new episodes")
 
     def teardown(self, stage: str) -> None:
         """Close all environments."""
@@ -148,54 +169,60 @@ class RLDataModule(LightningDataModule):
         counted = 0
         for _ in range(self.train_freq):
             learning = self.env_steps >= self.learning_starts
-            self.collector.step(act if learning else None, device)
+            if self.normaliser:
+                self.normaliser.observe(self.collector.obs)
+            self.collector.step(self._on_normalised(act) if learning else None, device)
             counted += self.num_envs if learning else 0
+        self._ticks += 1
+        if self.normaliser and self._ticks % self.merge_every_ticks == 0:
+            self.normaliser.merge_ranks()
         return counted
 
     def sample(self, batch_size: int, device: torch.device) -> dict[str, Tensor]:
         """Draw transitions from this process's replay."""
-        return self.collector.replay.sample(batch_size, device)
+        batch = self.collector.replay.sample(batch_size, device)
+        if self.normaliser:
+            batch |= {name: self.normaliser(batch[name]) for name in ("obs", "next_obs")}
+        return batch
 
     def observations(self, count: int, device: torch.device) -> Tensor:
         """Return observations from this process's replay, ``[count, obs]``, or all of them if it holds no more."""
         replay = self.collector.replay
-        if replay.size <= count:
-            return replay.fields["obs"][: replay.size].to(device)
-        return replay.sample(count, device)["obs"]
+        if replay.size > count:
+            return self.sample(count, device)["obs"]
+        obs = replay.fields["obs"][: replay.size].to(device)
+        return self.normaliser(obs) if self.normaliser else obs
 
     def episode_returns(self) -> list[float]:
         """Take the returns of the training episodes that ended since the last call."""
         returns, self.collector.finished = self.collector.finished, []
         return returns
 
-    @torch.inference_mode()
-    def evaluate(self, act: Act, episodes: Tensor) -> Tensor:
-        """Play the episodes of these numbers side by side and return their returns, ``[episodes]``."""
+    def evaluate(self, act: Act, episodes: Tensor) -> EpisodeOutcomes:
+        """Play the episodes of these numbers side by side."""
         while len(self._stage_envs) < len(episodes):
             self._stage_envs.append(make_env(self.env, **self._made))
-        envs = self._stage_envs[: len(episodes)]
         seeds = [evaluation_seed(self.seed, number) for number in episodes.tolist()]
-        obs = np.stack([env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=True)])
-        returns, playing = torch.zeros(len(envs), dtype=torch.float64), list(range(len(envs)))
-        while playing:
-            actions = act(torch.from_numpy(obs[playing]).to(self._device)).cpu().numpy()
-            going_on = []
-            for index, action in zip(playing, actions, strict=True):
-                obs[index], reward, terminated, truncated, _ = envs[index].step(action)
-                returns[index] += float(reward)
-                if not (terminated or truncated):
-                    going_on.append(index)
-            playing = going_on
-        return returns.float()
+        return play_episodes(self._stage_envs[: len(episodes)], self._on_normalised(act), seeds, self._device)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the statistics that all processes share."""
+        return {"normaliser": self.normaliser.shared.state_dict()} if self.normaliser else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if self.normaliser:
+            self.normaliser.shared.load_state_dict(state_dict["normaliser"])
 
     def rank_state_dict(self) -> dict[str, Any]:
         """Return all that this process alone knows: replay, episodes under way, environments."""
         collector = self.collector
         return {
             "env": self.env,
-            "replay": collector.replay.state_dict(),
+            "ticks": self._ticks,
+            "replay": collector.replay.state_dict() if self._exact else collector.replay.state_dict_at_boundary(),
             "collector": collector.state_dict(),
-            "environments": get_snapshot(collector.envs),
+            "environments": get_snapshot(collector.envs) if self._exact else None,
+            "normaliser": self.normaliser.unmerged.state_dict() if self.normaliser else None,
         }
 
     def load_rank_state_dict(self, state: dict[str, Any]) -> None:
@@ -206,13 +233,43 @@ class RLDataModule(LightningDataModule):
         """
         if state["env"] != self.env:
             raise ValueError(f"the run was saved in {state['env']} and goes on in {self.env}: set data.env={state['env']}")
-        set_snapshot(self.collector.envs, state["environments"])
+        self._ticks = state["ticks"]
         self.collector.replay.load_state_dict(state["replay"])
         self.collector.load_state_dict(state["collector"])
+        if self.normaliser:
+            self.normaliser.unmerged.load_state_dict(state["normaliser"])
+        if self._exact:
+            set_snapshot(self.collector.envs, state["environments"])
+        else:
+            self.collector.begin_anew(training_seed(self.seed, self._rank, 0))
+
+    def _refuse_other_lengths(self, trainer: Trainer) -> None:
+        """A run ends after ``total_env_steps`` and its epochs end at evaluations, and at nothing else."""
+        if trainer.max_epochs != self.epochs or trainer.max_steps != -1:
+            raise ValueError(
+                f"trainer.max_epochs={trainer.max_epochs} and trainer.max_steps={trainer.max_steps} do not fit to "
+                f"data.total_env_steps={self.total_env_steps}, which alone sets the length of a run: leave them out"
+            )
+        if trainer.overfit_batches:
+            raise ValueError("trainer.overfit_batches has no meaning here, an agent makes its own data: leave it out")
+        limit = trainer.limit_train_batches
+        if limit < (1.0 if isinstance(limit, float) else len(self.train_dataloader())):
+            raise ValueError(
+                f"trainer.limit_train_batches={limit} would cut an epoch of {len(self.train_dataloader())} ticks short: "
+                "lower data.eval_every_env_steps instead"
+            )
+
+    def _on_normalised(self, act: Act) -> Act:
+        """Let a policy see observations as the model knows them."""
+        normaliser = self.normaliser
+        return act if normaliser is None else lambda obs: act(normaliser(obs))
 
     def _episodes(self, first: int, count: int) -> Episodes:
-        rank = self.trainer.global_rank if self.trainer else 0
-        return Episodes(first, count, rank, self._world_size)
+        return Episodes(first, count, self._rank, self._world_size)
+
+    @property
+    def _rank(self) -> int:
+        return self.trainer.global_rank if self.trainer else 0
 
     @property
     def _world_size(self) -> int:

@@ -205,6 +205,13 @@ class ReplayBuffer:
             state |= {"priorities": self._priorities.priorities[: self.size].clone(), "max_priority": self.max_priority}
         return state
 
+    def state_dict_at_boundary(self) -> dict[str, Any]:
+        """Return the state as if the newest transition of every environment had been truncated; this replay stays as it is."""
+        state = self.state_dict()
+        newest = [row % self.capacity for row in range(max(0, self.written - self.n_envs), self.written)]
+        state["fields"]["truncated"][newest] |= ~state["fields"]["terminated"][newest]
+        return state
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue as the saved replay would have: the next samples are the same.
 

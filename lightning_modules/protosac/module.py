@@ -41,7 +41,7 @@ class ProtoSACModule(SACModule):
     Source: ProtoSAC (ICML 2026, OpenReview CgQvm7TDz5), abstract and reviews; the formulas are reconstructed.
     """
 
-    smoke: ClassVar[dict[str, Any]] = {"num_prototypes": 4}
+    smoke: ClassVar[dict[str, Any]] = {**SACModule.smoke, "num_prototypes": 4}
 
     actor: PrototypeActor
 

@@ -2,18 +2,25 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from lightning import LightningModule
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
-from torchmetrics import MeanMetric
 
+from lightning_modules.rl.episode_statistics import EpisodeStatistics
 from lightning_modules.rl.ratio import Ratio
 
 Act = Callable[[Tensor], Tensor]
 Transitions = Mapping[str, Tensor]
+
+
+class Outcomes(NamedTuple):
+    """Returns and lengths of episodes, each ``[episodes]``."""
+
+    returns: Tensor
+    lengths: Tensor
 
 
 class Experience(Protocol):
@@ -21,9 +28,17 @@ class Experience(Protocol):
 
     Attributes:
         env_steps: decisions taken so far, on all ranks together.
+        total_env_steps: decisions of the whole run.
+        learning_starts: decisions that are random.
+        replay_capacity: transitions that a rank keeps.
+        action_repeat: how often the environment applies an action.
     """
 
     env_steps: int
+    total_env_steps: int
+    learning_starts: int
+    replay_capacity: int
+    action_repeat: int
 
     def collect(self, act: Act) -> int:
         """Let the policy, or chance at the beginning, act for one tick; return for how many decisions updates are due."""
@@ -31,8 +46,8 @@ class Experience(Protocol):
     def sample(self, batch_size: int, device: torch.device) -> Transitions:
         """Draw transitions: ``obs``, ``action``, ``reward``, ``next_obs``, ``terminated``."""
 
-    def evaluate(self, act: Act, episodes: Tensor) -> Tensor:
-        """Play the evaluation episodes of these numbers and return their returns, ``[episodes]``."""
+    def evaluate(self, act: Act, episodes: Tensor) -> Outcomes:
+        """Play the evaluation episodes of these numbers."""
 
     def episode_returns(self) -> list[float]:
         """Returns of the training episodes that ended since the last call."""
@@ -59,7 +74,7 @@ class OffPolicyModule(LightningModule, ABC):
         self.batch_size, self.log_every_updates = batch_size, log_every_updates
         self.ratio = Ratio(utd)
         self.updates = 0
-        self.eval_return = MeanMetric()
+        self.episode_statistics = EpisodeStatistics()
 
     @abstractmethod
     def explore(self, obs: Tensor) -> Tensor:
@@ -79,15 +94,27 @@ class OffPolicyModule(LightningModule, ABC):
         return self.experience.env_steps
 
     @property
+    def logger_steps(self) -> int:
+        """Decisions of the whole run."""
+        return self.experience.total_env_steps
+
+    @property
     def experience(self) -> Experience:
         """The data module."""
         return cast(Experience, self.trainer.datamodule)  # type: ignore[attr-defined]
 
     def setup(self, stage: str) -> None:
-        """Let DDP know that a backward pass reaches one network only."""
+        """Let DDP know that a backward pass reaches one network only.
+
+        Raises:
+            ValueError: if a batch is larger than what there is to draw it from.
+        """
         strategy = self.trainer.strategy
         if isinstance(strategy, DDPStrategy):
             strategy._ddp_kwargs["find_unused_parameters"] = True
+        for name in ("replay_capacity", "learning_starts") if stage == "fit" else ():
+            if (number := getattr(self.experience, name)) < self.batch_size:
+                raise ValueError(f"data.{name}={number} is less than model.batch_size={self.batch_size}: raise it")
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         logs: dict[str, Tensor] = {}
@@ -99,10 +126,18 @@ class OffPolicyModule(LightningModule, ABC):
             self._log_tick(logs)
 
     def validation_step(self, episodes: Tensor, batch_idx: int) -> None:
-        self._play(episodes, "val")
+        self._play(episodes)
+
+    def on_validation_epoch_end(self) -> None:
+        self._log_episodes("val")
+        where = {"step": float(self.logger_step), "env_steps": float(self.logger_step)}  # "step" is the x axis of the entry
+        self.log_dict(where, batch_size=1, sync_dist=True)
 
     def test_step(self, episodes: Tensor, batch_idx: int) -> None:
-        self._play(episodes, "test")
+        self._play(episodes)
+
+    def on_test_epoch_end(self) -> None:
+        self._log_episodes("test")
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["off_policy"] = {"updates": self.updates, "ratio": self.ratio.state_dict()}
@@ -121,14 +156,21 @@ class OffPolicyModule(LightningModule, ABC):
         if returns:
             entries["train/return"] = sum(returns) / len(returns)
             self.log("train/return", entries["train/return"], prog_bar=True, logger=False)
-        entries |= {"train/updates": float(self.updates), "env_steps": float(self.logger_step)}
+        drawn = self.updates * self.batch_size * self.trainer.world_size
+        entries |= {
+            "train/updates": float(self.updates),
+            "train/replay_ratio": drawn / self.logger_step,
+            "env_steps": float(self.logger_step),
+            "frames": float(self.logger_step * self.experience.action_repeat),
+        }
         for logger in self.loggers:
             logger.log_metrics(entries, step=self.logger_step)
 
-    def _play(self, episodes: Tensor, stage: str) -> None:
-        """Play evaluation episodes and log their mean return over all ranks."""
-        self.eval_return.update(self.experience.evaluate(self.exploit, episodes))
-        self.log(f"{stage}/return_mean", self.eval_return)
-        if stage == "val":  # what is logged as "step" is the x axis of the entry
-            where = {"step": float(self.logger_step), "env_steps": float(self.logger_step)}
-            self.log_dict(where, batch_size=1, sync_dist=True)
+    def _play(self, episodes: Tensor) -> None:
+        self.episode_statistics.update(*self.experience.evaluate(self.exploit, episodes))
+
+    def _log_episodes(self, stage: str) -> None:
+        """Log the statistics of the episodes that all ranks have played."""
+        found = self.episode_statistics.compute()
+        self.episode_statistics.reset()
+        self.log_dict({f"{stage}/{name}": value for name, value in found.items()}, batch_size=1, sync_dist=True)

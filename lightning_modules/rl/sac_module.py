@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,8 @@ class SACModule(OffPolicyModule):
 
     Source: Haarnoja et al. 2018 (arXiv 1812.05905).
     """
+
+    smoke: ClassVar[dict[str, Any]] = {"batch_size": 16}
 
     actor: Any
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from lightning import Trainer
 from processes import launch
 from resumption import assert_same_run, command, differences, folder_of, killed_and_continued, relevant, state, undisturbed
 from short_runs import SHORT_RUNS, TOY
@@ -88,6 +89,29 @@ def test_the_comparison_sees_a_difference(tmp_path: Path):
     assert differences(checkpoint, changed)
 
 
-def test_impossible_interval():
-    with pytest.raises(ValueError, match="every_n_steps >= 1"):
-        ExactResume(every_n_steps=0)
+def test_a_checkpoint_is_overdue_after_some_minutes(monkeypatch: pytest.MonkeyPatch):
+    trainer, resume = Trainer(logger=False, accelerator="cpu", devices=1), ExactResume(every_minutes=2.0)
+    resume._saved_at_time = 1_000.0
+    overdue = []
+    for now in (1_000.0, 1_119.0, 1_121.0):
+        monkeypatch.setattr("callbacks.exact_resume.time.monotonic", lambda now=now: now)
+        overdue.append(resume._asked(trainer)[1])
+    assert overdue == [False, False, True]
+    assert ExactResume()._asked(trainer) == (0, False)
+
+
+def test_time_alone_makes_checkpoints(tmp_path: Path):
+    words = [*TOY, "--resume.every_n_steps=1000", "--resume.every_minutes=1e-9"]
+    reference = undisturbed(tmp_path, words, 1)
+    (tmp_path / "killed").mkdir()
+    assert_same_run(killed_and_continued(tmp_path / "killed", words, 1, "13 before_optimizer_step"), reference)
+    (tmp_path / "ranks").mkdir()
+    launch(command(words, 2), tmp_path / "ranks", 2, env={"KILL_AT": "13 before_optimizer_step"})
+    kept = state(folder_of(tmp_path / "ranks"))["global_step"]
+    assert kept == 9, "two ranks agree every tenth time they ask, which they did at nine steps and at the start of an epoch"
+
+
+@pytest.mark.parametrize("numbers", [{"every_n_steps": 0}, {"every_minutes": 0.0}])
+def test_impossible_interval(numbers: dict[str, float]):
+    with pytest.raises(ValueError, match="ExactResume needs positive numbers, got every_n_steps="):
+        ExactResume(**numbers)

@@ -26,7 +26,7 @@ class LoggedModel(BoringModel):
         self.log("val/solved", 0.25)
 
 
-def run(monkeypatch, folder, stream, bar, stage="fit", **options):
+def run(monkeypatch, folder, stream, bar, stage="fit", module=None, **options):
     monkeypatch.setattr("sys.stderr", stream)
     options = {"max_epochs": 2, **options}
     trainer = Trainer(
@@ -40,7 +40,7 @@ def run(monkeypatch, folder, stream, bar, stage="fit", **options):
         accelerator="cpu",
         **options,
     )
-    getattr(trainer, stage)(LoggedModel())
+    getattr(trainer, stage)(module or LoggedModel())
     return stream.getvalue()
 
 
@@ -56,6 +56,19 @@ def test_terminal_shows_one_bar_over_the_run(monkeypatch, tmp_path):
     assert "val/solved=0.25" in final
     assert "100%" in final
     assert re.search(r"step/s|s/step", final)
+
+
+class OwnSteps(LoggedModel):
+    logger_steps = 800
+
+    @property
+    def logger_step(self):
+        return 100 * self.trainer.global_step
+
+
+def test_a_module_may_count_itself(monkeypatch, tmp_path):
+    text = run(monkeypatch, tmp_path, Terminal(), RunProgressBar(refresh_seconds=1e-9), module=OwnSteps())
+    assert [int(n) for n in re.findall(r"(\d+)/800", text)][-1] == 800
 
 
 def test_accumulation_and_max_steps_set_the_total(monkeypatch, tmp_path):

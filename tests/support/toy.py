@@ -124,6 +124,20 @@ class KillAt(Callback):
     def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
         self._kill(trainer, "epoch_start")
 
+    def on_save_checkpoint(self, trainer: Trainer, *_: Any) -> None:
+        self._kill(trainer, "save_checkpoint")
+
+
+class DivergeAt(Callback):
+    """Change a weight on rank one only."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        if trainer.global_step == self.step and trainer.global_rank == 1:
+            list(pl_module.parameters())[2].data[0] += 1e-7
+
 
 class KeepWeights(Callback):
     """Leave each rank's own weights in ``weights_<rank>.pt``."""

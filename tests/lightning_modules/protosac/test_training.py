@@ -16,7 +16,7 @@ PENDULUM = [
     *("--data.init_args.eval_episodes=1", "--data.init_args.test_episodes=1"),
     *("--model.init_args.hidden=[8]", "--model.init_args.batch_size=16", "--model.init_args.num_prototypes=4"),
     '--trainer.callbacks=[{"class_path": "callbacks.PrototypeGrounding", "init_args": {"every_env_steps": 50}}]',
-    "--resume.every_n_steps=30",
+    "--resume.every_n_steps=16",
 ]
 
 

@@ -15,7 +15,7 @@ PENDULUM = [
     *("--data.init_args.num_envs=2", "--data.init_args.time_limit=30", "--data.init_args.replay_capacity=150"),
     *("--data.init_args.eval_episodes=2", "--data.init_args.test_episodes=1"),
     *("--model.init_args.hidden=[8]", "--model.init_args.batch_size=16", "--model.init_args.log_every_updates=8"),
-    "--resume.every_n_steps=30",
+    "--resume.every_n_steps=16",
 ]
 """A tick is 8 decisions; the first 5 are random; each later one is followed by 8 updates, that is 24 optimiser steps."""
 
