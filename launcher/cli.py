@@ -10,7 +10,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint, Timer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.rank_zero import rank_zero_info
 
-from callbacks import ExactResume, RunProgressBar
+from callbacks import ExactResume, RankConsistency, RunProgressBar
 from launcher.checkpoint_io import AtomicCheckpointIO
 from launcher.cluster import started_processes
 from launcher.errors import UserError
@@ -54,6 +54,7 @@ class LeydenCLI(LightningCLI):
         parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
         parser.add_lightning_class_args(ExactResume, "resume")
         parser.add_lightning_class_args(RunProgressBar, "progress")
+        parser.add_lightning_class_args(RankConsistency, "consistency")
         parser.add_argument("--run.root", type=str, default="runs", help="folder of all runs")
         parser.add_argument(
             "--run.smoke", type=bool, default=False, help="shrink data and model to what their classes call `smoke`"
@@ -101,7 +102,7 @@ class LeydenCLI(LightningCLI):
         temporary.replace(path)
 
     def _forced_callbacks(self, settings: dict[str, Any]) -> list[str]:
-        wanted = []
+        wanted = ["consistency"]
         if settings["enable_checkpointing"] is not False and not settings["fast_dev_run"]:
             wanted += ["checkpoint", "resume"]
         if settings["enable_progress_bar"] is not False:
