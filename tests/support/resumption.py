@@ -2,9 +2,11 @@
 
 import csv
 import signal
+import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from processes import launch
 
@@ -23,8 +25,20 @@ def differences(a: Any, b: Any, where: str = "") -> list[str]:
         return [w for key in a.keys() | b.keys() for w in differences(a.get(key), b.get(key), f"{where}/{key}")]
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and len(a) == len(b):
         return [w for i, (x, y) in enumerate(zip(a, b, strict=True)) for w in differences(x, y, f"{where}/{i}")]
+    if isinstance(a, bytes) and isinstance(b, bytes) and a != b:
+        return differences(simulation(a), simulation(b), where)
     equal = torch.equal(a, b) if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) else a == b
     return [] if equal else [where]
+
+
+def simulation(data: bytes) -> dict[str, torch.Tensor]:
+    """The numbers in a snapshot of MuJoCo, without its stop watches."""
+    import mujoco
+
+    loaded = mujoco.MjData.__new__(mujoco.MjData)
+    loaded.__setstate__(zlib.decompress(data))
+    arrays = {name: getattr(loaded, name) for name in dir(loaded) if not name.startswith("_")}
+    return {name: torch.from_numpy(array.copy()) for name, array in arrays.items() if isinstance(array, np.ndarray)}
 
 
 def relevant(checkpoint: dict[str, Any]) -> dict[str, Any]:

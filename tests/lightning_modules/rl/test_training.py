@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from processes import launch
-from resumption import assert_same_run, folder_of, killed_and_continued, shards, undisturbed
+from resumption import assert_same_run, folder_of, killed_and_continued, shards, state, undisturbed
 from short_runs import CONFIGS
 
 PENDULUM = [
@@ -36,7 +36,10 @@ def test_what_a_run_leaves(reference: Path):
     assert len(shard["environments"]["environments"]) == 2
 
 
-@pytest.mark.parametrize("kill", ["0 batch_end", "100 before_optimizer_step", "168 validation_end", "192 batch_start"])
+KILLS = ["0 batch_end", "100 before_optimizer_step", "168 validation_end", "192 batch_start", "120 save_checkpoint"]
+
+
+@pytest.mark.parametrize("kill", KILLS)
 def test_a_killed_run_goes_on(tmp_path: Path, reference: Path, kill: str):
     assert_same_run(killed_and_continued(tmp_path, PENDULUM, 1, kill), reference)
 
@@ -44,6 +47,26 @@ def test_a_killed_run_goes_on(tmp_path: Path, reference: Path, kill: str):
 def test_a_resumed_run_is_killed_again(tmp_path: Path, reference: Path):
     killed_and_continued(tmp_path, PENDULUM, 1, "72 batch_end", "264 before_optimizer_step")
     assert_same_run(folder_of(tmp_path), reference)
+
+
+PHYSICS = {
+    "Hopper": ["--config", CONFIGS / "sac/hopper.yaml", *PENDULUM[2:], "--data.init_args.num_envs=1"],
+    "Hopper, two normalised": [
+        *("--config", CONFIGS / "sac/hopper.yaml", *PENDULUM[2:]),
+        *("--data.init_args.normalise_observations=true", "--data.init_args.merge_every_ticks=3"),
+    ],
+    "finger": ["--config", CONFIGS / "sac/finger_spin.yaml", *PENDULUM[2:], "--data.init_args.num_envs=1"],
+    "finger, two": ["--config", CONFIGS / "sac/finger_spin.yaml", *PENDULUM[2:]],
+}
+
+
+@pytest.mark.parametrize("task", PHYSICS)
+def test_physics_goes_on_exactly(tmp_path: Path, task: str):
+    (tmp_path / "killed").mkdir()
+    one = undisturbed(tmp_path, PHYSICS[task], 1)
+    other = killed_and_continued(tmp_path / "killed", PHYSICS[task], 1, "72 batch_end", "129 before_optimizer_step")
+    assert_same_run(other, one)
+    assert state(one)["global_step"] > 400
 
 
 def test_evaluating_more_often_changes_nothing_in_training(tmp_path: Path, reference: Path):
@@ -65,19 +88,19 @@ def test_a_checkpoint_without_its_shards_is_refused(tmp_path: Path):
     assert "is missing or empty: the checkpoint needs it" in refused.output
 
 
-def test_two_ranks_share_weights_and_nothing_else(tmp_path: Path):
-    keep = '--trainer.callbacks+={"class_path": "toy.KeepWeights"}'
-    words = [
-        *PENDULUM,
-        "--config",
-        CONFIGS / "overlays/ddp.yaml",
-        "--data.init_args.num_envs=1",
-        "--data.init_args.test_episodes=2",
-        keep,
-    ]
-    folder = undisturbed(tmp_path, words, 2)
+ON_TWO_RANKS = [
+    *(*PENDULUM, "--config", CONFIGS / "overlays/ddp.yaml", "--data.init_args.num_envs=1", "--data.init_args.test_episodes=2"),
+    '--trainer.callbacks+={"class_path": "toy.KeepWeights"}',
+]
+
+
+def test_two_ranks_share_weights_and_nothing_else_and_go_on(tmp_path: Path):
+    folder = undisturbed(tmp_path, ON_TWO_RANKS, 2)
     first, second = shards(folder).values()
     assert not torch.equal(first["replay"]["fields"]["obs"], second["replay"]["fields"]["obs"])
     assert first["collector"]["decisions"] == second["collector"]["decisions"] == 96
     weights = [torch.load(tmp_path / f"weights_{rank}.pt", weights_only=True) for rank in range(2)]
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+    for kill in ("100 before_optimizer_step", "108 save_checkpoint"):
+        (tmp_path / kill).mkdir()
+        assert_same_run(killed_and_continued(tmp_path / kill, ON_TWO_RANKS, 2, kill), folder)
