@@ -107,5 +107,7 @@ class ProtoSACModule(SACModule):
         if not self.actor.grounded:
             self.actor.initialize(states, torch.Generator(states.device).manual_seed(0))  # alike on all ranks
             return None
+        for usage in (self.actor.usage_sum, self.actor.usage_steps):
+            usage.copy_(self.trainer.strategy.broadcast(usage))  # each rank acts by itself, but all must find the same ones dead
         _, actor_optimizer, _ = self.trainer.optimizers
         return self.actor.ground(states, actor_optimizer)

@@ -30,6 +30,23 @@ def test_a_killed_run_goes_on(tmp_path: Path, reference: Path, kill: str):
     assert_same_run(killed_and_continued(tmp_path, PENDULUM, 1, kill), reference)
 
 
+def test_two_ranks_share_their_prototypes_and_go_on(tmp_path: Path):
+    words = [
+        *(*PENDULUM, "--config", CONFIGS / "overlays/ddp.yaml", "--data.init_args.num_envs=1"),
+        *("--data.init_args.eval_episodes=2", "--data.init_args.test_episodes=2"),
+        *("--model.init_args.reseed_dead=true", "--model.init_args.num_prototypes=16"),
+        '--trainer.callbacks+={"class_path": "toy.KeepWeights"}',
+    ]
+    folder = undisturbed(tmp_path, words, 2)
+    weights = [torch.load(tmp_path / f"weights_{rank}.pt", weights_only=True) for rank in range(2)]
+    apart = {name for name, value in weights[0].items() if not torch.equal(value, weights[1][name])}
+    assert apart <= {"actor.usage_sum"}, "the ranks act in environments of their own"
+    first, second = shards(folder).values()
+    assert not torch.equal(first["replay"]["fields"]["obs"], second["replay"]["fields"]["obs"])
+    (tmp_path / "killed").mkdir()
+    assert_same_run(killed_and_continued(tmp_path / "killed", words, 2, "130 before_optimizer_step"), folder)
+
+
 def test_every_prototype_ends_on_a_state_of_its_own(reference: Path):
     (shard,) = shards(reference).values()
     seen = {tuple(row) for row in shard["replay"]["fields"]["obs"].tolist()}
