@@ -9,6 +9,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "mazes": ["MazeDataModule"],
         "mnist_patches": ["MNISTPatchDataModule"],
         "rl.datamodule": ["RLDataModule"],
+        "rl.teacher": ["TeacherDataModule"],
         "sudoku": ["SudokuDataModule"],
     },
 )
