@@ -11,6 +11,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "intervention_suite": ["InterventionSuite"],
         "progress": ["RunProgressBar"],
         "prototype_grounding": ["PrototypeGrounding"],
+        "prototype_report": ["PrototypeReport"],
         "rank_consistency": ["RankConsistency"],
         "run_loggers": ["RunCSVLogger", "RunTensorBoardLogger"],
         "suite_curves": ["SuiteCurves"],

@@ -11,6 +11,8 @@ import numpy as np
 from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 
+from callbacks.own_steps import steps_done
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from PIL.Image import Image as Picture
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
 def publish_figure(trainer: Trainer, figure: "Figure", name: str) -> Path | None:
     """Save ``figure`` and hand it to the loggers, then close it; only rank zero does anything.
 
-    The file is ``<trainer.default_root_dir>/figures/<name>_<global step>.png``. It is written under a temporary name and renamed,
-    so that a reader never sees half a picture. TensorBoard and W&B receive it as ``figures/<name>`` at the same step.
+    The file is ``<trainer.default_root_dir>/figures/<name>_<step>.png``. It is written under a temporary name and renamed, so that
+    a reader never sees half a picture. TensorBoard and W&B receive it as ``figures/<name>`` at the same step.
 
     Args:
         trainer: the trainer whose run folder and loggers are used.
@@ -37,7 +39,7 @@ def publish_figure(trainer: Trainer, figure: "Figure", name: str) -> Path | None
     if path is not None:
         from PIL import Image
 
-        step = trainer.global_step
+        step = steps_done(trainer, trainer.lightning_module)
         image = rasterise(figure)
         _save(Image.fromarray(image), path)
         for logger in trainer.loggers:
@@ -52,7 +54,7 @@ def publish_figure(trainer: Trainer, figure: "Figure", name: str) -> Path | None
 def publish_animation(trainer: Trainer, frames: Iterable[np.ndarray], name: str, seconds_per_frame: float = 0.25) -> Path | None:
     """Save ``frames`` as an endless GIF beside the figures and hand it to the loggers; only rank zero does anything.
 
-    The file is ``figures/<name>_<global step>.gif`` in the run folder. W&B receives it as ``animations/<name>``; the other loggers
+    The file is ``figures/<name>_<step>.gif`` in the run folder. W&B receives it as ``animations/<name>``; the other loggers
     cannot show it without further packages and get nothing.
 
     Args:
@@ -80,7 +82,8 @@ def publish_animation(trainer: Trainer, frames: Iterable[np.ndarray], name: str,
         _save(first, path, save_all=True, append_images=others, duration=durations, loop=0)
         for logger in trainer.loggers:
             if isinstance(logger, WandbLogger):
-                logger.log_video(f"animations/{name}", [str(path)], trainer.global_step, format=["gif"])
+                step = steps_done(trainer, trainer.lightning_module)
+                logger.log_video(f"animations/{name}", [str(path)], step, format=["gif"])
     return path
 
 
@@ -97,7 +100,9 @@ def _figure_path(trainer: Trainer, name: str, suffix: str) -> Path | None:
     """Return the file of this figure at this step on rank zero, ``None`` on the other ranks."""
     if not re.fullmatch(r"[\w-]+", name):
         raise ValueError(f"figure name {name!r} becomes a file name: use letters, digits, '-' and '_' only")
-    return Path(trainer.default_root_dir) / "figures" / f"{name}_{trainer.global_step}.{suffix}" if trainer.is_global_zero else None
+    if not trainer.is_global_zero:
+        return None
+    return Path(trainer.default_root_dir) / "figures" / f"{name}_{steps_done(trainer, trainer.lightning_module)}.{suffix}"
 
 
 def _save(image: "Picture", path: Path, **options: Any) -> None:

@@ -14,6 +14,7 @@ from datamodules.rl.environments import evaluation_seed, make_env, make_vector_e
 from datamodules.rl.episodes import EpisodeOutcomes, play_episodes
 from datamodules.rl.loaders import Episodes, Ticks
 from datamodules.rl.observation_normaliser import ObservationNormaliser
+from datamodules.rl.recording import EpisodeRecording, record_episode
 from datamodules.rl.replay import ReplayBuffer
 from datamodules.rl.snapshots import get_snapshot, set_snapshot, supports
 
@@ -41,6 +42,7 @@ class RLDataModule(LightningDataModule):
         time_limit: steps after which an episode is cut; None: the environment's own limit.
         vectorization: ``sync``, ``async`` or ``auto``.
         normalise_observations: show the model observations of mean 0 and variance 1, by what all processes saw while they trained.
+        render: let :meth:`record_episode` keep pictures.
         merge_every_ticks: ticks between two exchanges of these statistics among the processes.
         seed: seed of environments and replay.
 
@@ -78,6 +80,7 @@ class RLDataModule(LightningDataModule):
         vectorization: Literal["sync", "async", "auto"] = "auto",
         normalise_observations: bool = False,
         merge_every_ticks: int = 10,
+        render: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -102,7 +105,8 @@ class RLDataModule(LightningDataModule):
         self.vectorization, self.seed = vectorization, seed
         self._made: dict[str, Any] = {"action_repeat": action_repeat, "time_limit": time_limit}
         self._stage_envs: list[Any] = []
-        probe = make_env(env, **self._made)
+        self._render_mode = "rgb_array" if render else None
+        probe = make_env(env, render_mode=self._render_mode, **self._made)
         self.obs_dim, self.action_dim = probe.observation_space.shape[0], probe.action_space.shape[0]  # type: ignore[index]
         probe.close()
         self.merge_every_ticks, self._ticks = merge_every_ticks, 0
@@ -205,6 +209,18 @@ class RLDataModule(LightningDataModule):
         seeds = [evaluation_seed(self.seed, number) for number in episodes.tolist()]
         return play_episodes(self._stage_envs[: len(episodes)], self._on_normalised(act), seeds, self._device)
 
+    def record_episode(self, act: Act, number: int) -> EpisodeRecording:
+        """Play the evaluation episode of this number and write it down, with observations as the environment shows them."""
+        env = make_env(self.env, render_mode=self._render_mode, **self._made)
+        try:
+            return record_episode(env, self._on_normalised(act), evaluation_seed(self.seed, number), self._device)
+        finally:
+            env.close()
+
+    def as_observed(self, states: Tensor) -> Tensor:
+        """Return states that the model knows, ``[..., obs]``, as the environment shows them."""
+        return self.normaliser.shared.denormalise(states) if self.normaliser else states
+
     def state_dict(self) -> dict[str, Any]:
         """Return the statistics that all processes share."""
         return {"normaliser": self.normaliser.shared.state_dict()} if self.normaliser else {}
@@ -250,7 +266,7 @@ class RLDataModule(LightningDataModule):
                 f"trainer.max_epochs={trainer.max_epochs} and trainer.max_steps={trainer.max_steps} do not fit to "
                 f"data.total_env_steps={self.total_env_steps}, which alone sets the length of a run: leave them out"
             )
-        if trainer.overfit_batches:
+        if trainer.overfit_batches:  # type: ignore[attr-defined]
             raise ValueError("trainer.overfit_batches has no meaning here, an agent makes its own data: leave it out")
         limit = trainer.limit_train_batches
         if limit < (1.0 if isinstance(limit, float) else len(self.train_dataloader())):

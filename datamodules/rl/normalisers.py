@@ -70,6 +70,10 @@ class RunningMeanStd:
         std = (self.variance + self.epsilon).sqrt().to(x.device, dtype)
         return ((x - mean) / std).clamp(-clip, clip)
 
+    def denormalise(self, x: Tensor) -> Tensor:
+        """Undo :meth:`normalise` where it cut nothing: ``x sqrt(variance + epsilon) + mean``."""
+        return x * (self.variance + self.epsilon).sqrt().to(x) + self.mean.to(x)
+
     def state_dict(self) -> dict[str, Any]:
         return {"count": self.count, "mean": self.mean.clone(), "m2": self.m2.clone()}
 

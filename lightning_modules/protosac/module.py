@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from lightning_modules.protosac.interpretability import Interpretability, interpretability
 from lightning_modules.protosac.prototype_actor import PrototypeActor
 from lightning_modules.protosac.records import GroundingReport
 from lightning_modules.protosac.regularisers import effective_prototypes
@@ -97,6 +98,10 @@ class ProtoSACModule(SACModule):
             loss = loss + coefficient * regularizers[name]
         logs = {"effective_prototypes": effective_prototypes(output.weights.detach()), **regularizers}
         return loss, samples.expectation(samples.log_prob).detach(), logs
+
+    def interpretability(self, states: Tensor, noise: float, nearest: int, generator: torch.Generator) -> Interpretability:
+        """Measure how the actor can be read on states ``[N, obs]``, see :func:`interpretability`."""
+        return interpretability(self.actor, states, noise, nearest, generator)
 
     def ground(self, states: Tensor) -> GroundingReport | None:
         """Place the prototypes on real states, the first time by k-means++ with new Gaussians; then None is returned.
