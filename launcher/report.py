@@ -19,7 +19,8 @@ MAX_COLUMNS = 6
 def result_table(folder: RunFolder, root: Path) -> str:
     """Return the table of a finished run.
 
-    The baselines of ``method/task`` are the experiments ``method/task_…`` on the same data. For each the newest finished run under
+    The baselines of ``method/task`` are the experiments ``method/task_…`` and those called ``task`` of other methods, on the same
+    data. For each the newest finished run under
     ``root`` counts; where there is none, the published mean and standard deviation over seeds of ``docs/results``.
     """
     metrics = folder.summary()["metrics"]
@@ -34,7 +35,9 @@ def result_table(folder: RunFolder, root: Path) -> str:
 
 def _baselines(name: str) -> list[str]:
     data = {f"{path.parent.name}/{path.stem}": yaml.safe_load(path.read_text()).get("data") for path in experiments()}
-    return [other for other in data if other.startswith(f"{name}_") and data[other] == data.get(name)]
+    task = name.rpartition("/")[2]
+    alike = [other for other in data if other.startswith(f"{name}_") or (other != name and other.endswith(f"/{task}"))]
+    return [other for other in alike if data[other] == data.get(name)]
 
 
 def _last_run(root: Path, name: str, columns: list[str]) -> list[str] | None:

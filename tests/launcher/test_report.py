@@ -28,6 +28,14 @@ def test_baselines_on_the_same_data_stand_beside(tmp_path: Path):
     assert "6x6" not in table
 
 
+def test_another_method_on_the_same_task_is_a_baseline_too(tmp_path: Path):
+    finished(tmp_path, "sac/pendulum", return_mean=-150.0)
+    finished(tmp_path, "sac/hopper", return_mean=3_000.0)
+    table = result_table(finished(tmp_path, "protosac/pendulum", return_mean=-160.0), tmp_path)
+    assert row(table, "sac/pendulum (run")[-1] == "-150"
+    assert "hopper" not in table
+
+
 def test_a_name_of_ones_own_has_no_baselines(tmp_path: Path):
     table = result_table(finished(tmp_path, "my/experiment", solved=1.0), tmp_path)
     assert len(table.splitlines()) == 3
