@@ -20,11 +20,19 @@ Value = str | int | float | bool | Sequence[int]
 
 @dataclass(frozen=True)
 class Metric:
-    """A measured number: its name in ``summary.json`` and its heading in a table."""
+    """A measured number: its name in ``summary.json`` and its heading in a table.
+
+    Attributes:
+        name: name in ``summary.json``.
+        title: heading of the column.
+        percent: whether it is a share.
+        interval: show mean ± standard error, or the interquartile mean with its 95 % bootstrap interval.
+    """
 
     name: str
     title: str
     percent: bool = False
+    interval: Literal["standard_error", "iqm"] = "standard_error"
 
 
 @dataclass(frozen=True)
@@ -44,11 +52,22 @@ class FigureSpec:
 
 @dataclass(frozen=True)
 class Variant:
-    """One competitor of an experiment: a config file and what is changed in it."""
+    """One competitor of an experiment: a config file and what is changed in it.
+
+    Attributes:
+        title: name in tables and figures.
+        config: config file, relative to the repository.
+        overrides: options of ``train.py`` and their values.
+        after: options whose value is the run folder of another variant with the same seed, by the name of that variant, which
+            stands earlier in the experiment. The run waits for that one.
+        own_steps: train as long as the config says, not for the experiment's steps.
+    """
 
     title: str
     config: str
     overrides: Mapping[str, Value] = field(default_factory=dict)
+    after: Mapping[str, str] = field(default_factory=dict)
+    own_steps: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,11 +102,15 @@ class Experiment:
         steps: optimiser steps (for reinforcement learning: environment steps) of a final run.
         overrides: options that all variants share. They must fix which data there are.
         curve: further metric names to record, for figures.
+        learning_curve: logged metrics of which every value is recorded, as ``<metric>_at_<step>``; a variant may lack some.
         tuning: search done for every variant before the final runs.
         figures: what to draw.
         steps_option: option that receives the number of steps.
         headline: whether README shows it too, not only the method's own pages.
         seed_options: options that receive the number of the repetition.
+
+    Raises:
+        ValueError: if a variant runs after one that does not stand before it, or after any in an experiment with tuning.
     """
 
     name: str
@@ -98,11 +121,20 @@ class Experiment:
     steps: int
     overrides: Mapping[str, Value] = field(default_factory=dict)
     curve: Sequence[str] = ()
+    learning_curve: Sequence[str] = ()
     tuning: Tuning | None = None
     figures: Sequence[FigureSpec] = ()
     steps_option: str = "trainer.max_steps"
     headline: bool = True
     seed_options: Sequence[str] = ("seed_everything",)
+
+    def __post_init__(self) -> None:
+        for position, (name, variant) in enumerate(self.variants.items()):
+            late = [other for other in variant.after.values() if other not in list(self.variants)[:position]]
+            if late:
+                raise ValueError(f"{self.name}: {name} runs after {', '.join(late)}, which must stand before it in variants")
+            if variant.after and self.tuning:
+                raise ValueError(f"{self.name}: {name} runs after another variant, which has no tuning runs: leave tuning out")
 
     @property
     def titles(self) -> dict[str, str]:

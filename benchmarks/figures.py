@@ -4,8 +4,10 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.bootstrap import bootstrap_interval
 from benchmarks.results import Aggregate, Record, aggregate
 from benchmarks.style import line_style
 
@@ -13,9 +15,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+LEAST_RUNS_OF_A_BAND = 3
+
 
 def curve(records: Sequence[Record], variant: str, metric: str, plain_at: int | None = None) -> dict[int, Aggregate]:
-    """Collect the metrics ``<metric>_at_<k>`` of one variant, aggregated over seeds, in the order of k.
+    """Aggregate what ``curve_values`` collects over seeds."""
+    return {k: aggregate(values) for k, values in curve_values(records, variant, metric, plain_at).items()}
+
+
+def curve_values(records: Sequence[Record], variant: str, metric: str, plain_at: int | None = None) -> dict[int, list[float]]:
+    """Collect the metrics ``<metric>_at_<k>`` of one variant, a value a seed, in the order of k.
 
     ``plain_at`` is the k that the metric's plain name stands for.
     """
@@ -27,7 +36,7 @@ def curve(records: Sequence[Record], variant: str, metric: str, plain_at: int | 
             values.setdefault(int(match[1]), []).append(record.value)
         elif record.metric == metric and record.variant == variant and plain_at is not None:
             values.setdefault(plain_at, []).append(record.value)
-    return {k: aggregate(values[k]) for k in sorted(values)}
+    return {k: values[k] for k in sorted(values)}
 
 
 def horizon_figure(
@@ -124,15 +133,40 @@ def convergence_figure(
     figure, axes = _axes()
     for position, (variant, title) in enumerate(titles.items()):
         style = line_style(position)
-        own = [record for record in records if record.variant == variant]
-        for seed in sorted({record.seed for record in own}):
-            points = curve([record for record in own if record.seed == seed], variant, metric)
-            axes.plot(list(points), [point.mean for point in points.values()], color=style["color"], linewidth=0.7, alpha=0.5)
-        logarithms = [replace(record, value=math.log(max(record.value, 1e-300))) for record in own]
+        _draw_runs(axes, records, variant, metric, style["color"])
+        logarithms = [replace(record, value=math.log(max(record.value, 1e-300))) for record in records]
         points = curve(logarithms, variant, metric)
         axes.plot(list(points), [math.exp(point.mean) for point in points.values()], label=title, **style)
     axes.set(yscale="log", xlabel=x_label, ylabel=y_label)
     axes.legend(title="geometric mean; thin: single problems")
+    return figure
+
+
+def learning_curve_figure(
+    records: Sequence[Record], titles: Mapping[str, str], *, metric: str, x_label: str, y_label: str
+) -> "Figure":
+    """Draw a learning curve of each variant: runs as thin lines, their mean thick, its 95 % bootstrap interval from three runs on.
+
+    Args:
+        records: what was measured, the metric as ``<metric>_at_<step>``.
+        titles: titles of the variants by name; one that has no such metric is left out.
+        metric: an entry of ``Experiment.learning_curve``, logged at the same steps by all runs.
+        x_label, y_label: what the axes show.
+    """
+    figure, axes = _axes()
+    for position, (variant, title) in enumerate(titles.items()):
+        points = curve_values(records, variant, metric)
+        if not points:
+            continue
+        style = line_style(position)
+        _draw_runs(axes, records, variant, metric, style["color"])
+        axes.plot(list(points), [fmean(values) for values in points.values()], label=title, **{**style, "marker": None})
+        intervals = {k: bootstrap_interval(values) for k, values in points.items() if len(values) >= LEAST_RUNS_OF_A_BAND}
+        if intervals:
+            low, high = zip(*intervals.values(), strict=True)
+            axes.fill_between(list(intervals), low, high, color=style["color"], alpha=0.2, linewidth=0)
+    axes.set(xlabel=x_label, ylabel=y_label)
+    axes.legend(title="mean; band: 95 % bootstrap interval; thin: single runs")
     return figure
 
 
@@ -179,6 +213,14 @@ def growth_figure(records: Sequence[Record], titles: Mapping[str, str], *, metri
     axes.set_ylim(bottom=0)
     axes.legend()
     return figure
+
+
+def _draw_runs(axes: "Axes", records: Sequence[Record], variant: str, metric: str, color: str) -> None:
+    """Draw every run of a variant as a thin line."""
+    own = [record for record in records if record.variant == variant]
+    for seed in sorted({record.seed for record in own}):
+        points = curve([record for record in own if record.seed == seed], variant, metric)
+        axes.plot(list(points), [point.mean for point in points.values()], color=color, linewidth=0.7, alpha=0.5)
 
 
 def _axes() -> tuple["Figure", "Axes"]:

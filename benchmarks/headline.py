@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None, train: Sequence[str] = TRAIN) -
 
 def _measure(experiment: Experiment | Calculation, plan: Plan, options: argparse.Namespace, results: Results, command: str) -> int:
     """Run one experiment and publish it; return the number of failed runs."""
-    chosen = plan.chosen(experiment.titles)
+    chosen = plan.chosen(experiment)
     if not chosen:
         return 0
     print(f"{plan.method} {experiment.name}: {', '.join(chosen)}", flush=True)
@@ -112,6 +112,9 @@ def _train(experiment: Experiment, variants: Sequence[str], plan: Plan) -> tuple
     jobs = plan.jobs(experiment, settings)
     failures += len(run_all(jobs, plan.execute, _say))
     records = [record for job in jobs if job.finished() for record in records_of(job, experiment)]
+    for metric in experiment.learning_curve:
+        if records and not any(record.metric.startswith(f"{metric}_at_") for record in records):
+            _say(f"no run of {experiment.name} logged {metric}: its learning curve is empty")
     return records, failures, notes
 
 
@@ -132,6 +135,8 @@ def records_of(job: Job, experiment: Experiment) -> list[Record]:
     cost = (summary["steps"], summary["train_seconds"], summary["parameters"])
     config = Path(job.config).stem
     values = {name: math.nan if summary["metrics"][name] is None else summary["metrics"][name] for name in names}
+    for name in experiment.learning_curve:
+        values |= {f"{name}_at_{step}": value for step, value in job.series(name).items()}
     return [Record(job.experiment, job.variant, name, job.seed, value, *cost, config) for name, value in values.items()]
 
 

@@ -34,6 +34,7 @@ class Job:
         root: folder of all runs.
         command: how ``train.py`` is called.
         setting: those of the options that tuning tries or has chosen.
+        after: by option, the run that must have finished before; the option's value is its run folder.
     """
 
     experiment: str
@@ -45,19 +46,20 @@ class Job:
     root: Path
     command: tuple[str, ...]
     setting: Mapping[str, Value] = field(default_factory=dict)
+    after: Mapping[str, "Job"] = field(default_factory=dict)
 
     @cached_property
     def arguments(self) -> tuple[str, ...]:
-        """Arguments that say what is computed."""
-        written = ((f"--{option}", _written(value)) for option, value in self.options.items())
-        return ("--config", self.config, *(word for pair in written for word in pair))
+        """Arguments that say what is computed, beside those that name other runs."""
+        return ("--config", self.config, *_words(self.options))
 
     @cached_property
     def name(self) -> str:
         """Name of the run: label and digest."""
         configs = [REPOSITORY / "configs" / "defaults.yaml", REPOSITORY / self.config]
         contents = [yaml.safe_load(path.read_text()) for path in configs if path.exists()]
-        digest = hashlib.sha256(json.dumps([self.arguments, contents], default=str).encode()).hexdigest()
+        arguments = (*self.arguments, *_words({option: job.name for option, job in self.after.items()}))
+        digest = hashlib.sha256(json.dumps([arguments, contents], default=str).encode()).hexdigest()
         return f"{self.label}-{digest[:8]}"
 
     @property
@@ -82,10 +84,19 @@ class Job:
         attempts = self.attempts()
         return bool(attempts) and self.finished() is None and any(attempts[-1].glob("checkpoints/*.ckpt"))
 
+    def awaited(self) -> list["Job"]:
+        """Return the runs that must finish before this one can start."""
+        return [job for job in self.after.values() if job.finished() is None]
+
     def command_line(self) -> list[str]:
-        """Return the whole command, with ``--resume`` for an interrupted run."""
+        """Return the whole command, with ``--resume`` for an interrupted run.
+
+        Raises:
+            ValueError: if a run that this one builds on is not finished.
+        """
+        folders = {option: str(job.root / job.name / job._finished().name) for option, job in self.after.items()}
         where = ("--run.root", str(self.root), "--run.name", self.name)
-        return [*self.command, *self.arguments, *where, *(["--resume"] if self.interrupted() else [])]
+        return [*self.command, *self.arguments, *_words(folders), *where, *(["--resume"] if self.interrupted() else [])]
 
     def start(self, environment: Mapping[str, str] | None = None) -> "subprocess.Popen[bytes]":
         """Start the run in the repository; its output goes to ``stdout.log`` and ``stderr.log`` in its folder."""
@@ -111,10 +122,7 @@ class Job:
 
     def summary(self) -> dict[str, Any]:
         """Return the summary of the finished run."""
-        attempt = self.finished()
-        if attempt is None:
-            raise ValueError(f"run {self.name} is not finished")
-        return _summary(attempt)
+        return _summary(self._finished())
 
     def logged(self, metric: str) -> list[float]:
         """Return every value of a metric that the finished run wrote to ``metrics.csv``.
@@ -122,12 +130,28 @@ class Job:
         Raises:
             ValueError: if it wrote none.
         """
-        path = (self.finished() or self.folder) / "metrics.csv"
-        rows = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
+        rows = self._rows()
         values = [float(row[metric]) for row in rows if row.get(metric)]
         if not values:
-            raise ValueError(f"{metric} is not in {path}; it has: {', '.join(rows[0]) if rows else 'nothing'}")
+            raise ValueError(
+                f"{metric} is not in metrics.csv of run {self.name}; it has: {', '.join(rows[0]) if rows else 'nothing'}"
+            )
         return values
+
+    def series(self, metric: str) -> dict[int, float]:
+        """Return the values of a metric in ``metrics.csv`` of the finished run by their step; empty if it did not log any."""
+        return {int(float(row["step"])): float(row[metric]) for row in self._rows() if row.get(metric)}
+
+    def _finished(self) -> Path:
+        """Return the finished run folder; having none is an error."""
+        attempt = self.finished()
+        if attempt is None:
+            raise ValueError(f"run {self.name} is not finished")
+        return attempt
+
+    def _rows(self) -> list[dict[str, str]]:
+        path = (self.finished() or self.folder) / "metrics.csv"
+        return list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
 
 
 @dataclass(frozen=True)
@@ -137,6 +161,11 @@ class Outcome:
     job: Job
     seconds: float
     failure: str = ""
+
+
+def _words(options: Mapping[str, Value]) -> list[str]:
+    """Write options for the command line."""
+    return [word for option, value in options.items() for word in (f"--{option}", _written(value))]
 
 
 def _written(value: Value) -> str:

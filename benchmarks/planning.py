@@ -1,10 +1,10 @@
 """Which runs an experiment needs."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.experiments import Experiment, Value
+from benchmarks.experiments import Calculation, Experiment, Value
 from benchmarks.jobs import Job
 from benchmarks.pool import Executor
 from benchmarks.tuning import grid_settings
@@ -32,19 +32,23 @@ class Plan:
     execute: Executor
     train: Sequence[str]
 
-    def chosen(self, titles: Iterable[str]) -> list[str]:
-        """Return the variants to run, in the order of the experiment."""
-        return [variant for variant in titles if not self.variants or variant in self.variants]
+    def chosen(self, experiment: Experiment | Calculation) -> list[str]:
+        """Return the variants to run and those that they build on, in the order of the experiment."""
+        wanted = set(self.variants or experiment.titles)
+        if isinstance(experiment, Experiment):
+            for name, variant in reversed(list(experiment.variants.items())):
+                wanted |= set(variant.after.values()) if name in wanted else set()
+        return [name for name in experiment.titles if name in wanted]
 
     def jobs(self, experiment: Experiment, settings: Mapping[str, Mapping[str, Value]]) -> list[Job]:
         """Return the final runs of the variants that have a setting."""
         steps = self.steps or experiment.steps
-        return [
-            self._job(experiment, variant, seed, steps, settings[variant])
-            for variant in self.chosen(experiment.variants)
-            if variant in settings
-            for seed in range(1, self.seeds + 1)
-        ]
+        jobs: dict[tuple[str, int], Job] = {}
+        for variant in self.chosen(experiment):
+            for seed in range(1, self.seeds + 1) if variant in settings else ():
+                after = {option: jobs[other, seed] for option, other in experiment.variants[variant].after.items()}
+                jobs[variant, seed] = replace(self._job(experiment, variant, seed, steps, settings[variant]), after=after)
+        return list(jobs.values())
 
     def tuning_jobs(self, experiment: Experiment) -> list[Job]:
         """Return the runs of the grid search."""
@@ -53,7 +57,7 @@ class Plan:
             return []
         return [
             self._job(experiment, variant, tuning.seed, self.tuning_steps(experiment), setting, f"tuning_{number}")
-            for variant in self.chosen(experiment.variants)
+            for variant in self.chosen(experiment)
             for number, setting in enumerate(grid_settings(tuning), start=1)
         ]
 
@@ -70,7 +74,7 @@ class Plan:
         options = {
             **experiment.overrides,
             **chosen.overrides,
-            experiment.steps_option: steps,
+            **({} if chosen.own_steps else {experiment.steps_option: steps}),
             **({"trainer.limit_test_batches": 0} if label else {}),  # tuning looks at validation data only
             **setting,
             **dict.fromkeys(experiment.seed_options, seed),

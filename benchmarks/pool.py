@@ -53,7 +53,10 @@ class Progress:
 
 
 def run_all(jobs: Sequence[Job], execute: Executor, say: Callable[[str], None] = print) -> list[Outcome]:
-    """Do the jobs that are not finished; return the failures, whose last words are shown."""
+    """Do the jobs that are not finished; return the failures, whose last words are shown.
+
+    Jobs that build on others start in a later round; if one of those has failed, they count as failed too.
+    """
     waiting = [job for job in jobs if job.finished() is None]
     if len(waiting) < len(jobs):
         say(f"{len(jobs) - len(waiting)} of {len(jobs)} runs are finished already")
@@ -62,13 +65,21 @@ def run_all(jobs: Sequence[Job], execute: Executor, say: Callable[[str], None] =
         say(f"{continued} interrupted runs go on from their last checkpoint")
     progress = Progress(len(waiting), execute.workers)
     failures = []
-    for outcome in execute(waiting) if waiting else ():
-        say(progress.line(outcome))
-        if outcome.failure:
-            failures.append(outcome)
-            say("    " + outcome.failure.replace("\n", "\n    "))
-            say(f"    logs: {outcome.job.folder}")
+    while waiting:
+        ready = [job for job in waiting if not job.awaited()]
+        for outcome in execute(ready) if ready else map(_not_started, waiting):
+            say(progress.line(outcome))
+            if outcome.failure:
+                failures.append(outcome)
+                say("    " + outcome.failure.replace("\n", "\n    "))
+                say(f"    logs: {outcome.job.folder}")
+        waiting = [job for job in waiting if ready and job not in ready]
     return failures
+
+
+def _not_started(job: Job) -> Outcome:
+    """Return the outcome of a job whose turn never comes."""
+    return Outcome(job, 0.0, f"not started: it needs {', '.join(other.label for other in job.awaited())}, which is not finished")
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,16 @@
 """Reports for people, generated from the records: ``docs/results/<method>.md`` and its figures."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from benchmarks.bootstrap import bootstrap_interval, interquartile_mean
 from benchmarks.experiments import Calculation, Experiment
-from benchmarks.results import Aggregate, Record, Results, by_variant
+from benchmarks.results import Record, Results, aggregate, by_variant
 
 MAX_COLUMNS_OF_ONE = 8
 
@@ -18,7 +21,7 @@ def describe(experiment: Experiment | Calculation, method: str) -> dict[str, Any
         "title": experiment.title,
         "headline": experiment.headline,
         "description": experiment.description,
-        "columns": [{"metric": m.name, "title": m.title, "percent": m.percent} for m in experiment.metrics],
+        "columns": [{"metric": m.name, "title": m.title, "percent": m.percent, "interval": m.interval} for m in experiment.metrics],
         "variants": dict(experiment.titles),
         "figures": {f"{method}_{figure.name}.png": figure.caption for figure in experiment.figures},
     }
@@ -46,12 +49,17 @@ def markdown(method: str, results: Results) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def format_aggregate(found: Aggregate | None, percent: bool) -> str:
-    """Write ``mean ± standard error``; a single run has no ±."""
-    if found is None:
+def format_runs(values: Sequence[float], percent: bool, interval: str = "standard_error") -> str:
+    """Write ``mean ± standard error`` or ``interquartile mean [low, high]``; a single run has no interval."""
+    if not values:
         return "–"
-    if not math.isfinite(found.mean):
+    if not all(map(math.isfinite, values)):
         return "diverged"
+    if interval == "iqm" and len(values) > 1:
+        middle = float(interquartile_mean(np.asarray(values)))
+        low, high = (_number(bound, percent) for bound in bootstrap_interval(values, interquartile_mean))
+        return f"{_number(middle, percent)} [{low}, {high}]"
+    found = aggregate(values)
     mean, error = _number(found.mean, percent), found.standard_error
     return mean if error is None else f"{mean} ± {_number(error, percent)}"
 
@@ -85,12 +93,12 @@ def _section(name: str, experiment: dict[str, Any], records: list[Record]) -> li
 
 
 def results_table(experiment: dict[str, Any], records: Sequence[Record]) -> str:
-    """Return the table of one experiment: a row for each variant, mean ± standard error over its runs.
+    """Return the table of one experiment: a row for each variant, mean or interquartile mean over its runs with an interval.
 
     A single variant with many measures is turned on its side: a row for each measure.
     """
-    columns = [(column["metric"], column["percent"], column["title"]) for column in experiment["columns"]]
-    found = {metric: by_variant(records, metric) for metric, _, _ in columns}
+    columns = experiment["columns"]
+    found = [by_variant(records, column["metric"]) for column in columns]
     trained = any(record.steps for record in records)
     costs = ("parameters", "steps", "training seconds") if trained else ()
     rows = []
@@ -98,17 +106,30 @@ def results_table(experiment: dict[str, Any], records: Sequence[Record]) -> str:
         own = [record for record in records if record.variant == variant]
         if not own:
             continue
-        cells = [format_aggregate(found[metric].get(variant), percent) for metric, percent, _ in columns]
+        cells = [
+            format_runs(values.get(variant, []), column["percent"], _interval(column))
+            for column, values in zip(columns, found, strict=True)
+        ]
         runs = {record.seed: record for record in own}.values()
         if trained:
             seconds = sum(record.seconds for record in runs) / len(runs)
             cells += [_common(record.params for record in runs), _common(record.steps for record in runs), f"{seconds:.0f}"]
         rows.append([title, *cells, str(len(runs))])
-    titles = [f"{title} (%)" if percent else title for _, percent, title in columns]
-    header = ["variant", *titles, *costs, "runs"]
+    header = ["variant", *map(_heading, columns), *costs, "runs"]
     if len(rows) == 1 and len(columns) > MAX_COLUMNS_OF_ONE:
         return table(["", rows[0][0]], zip(header[1:], rows[0][1:], strict=True))
     return table(header, rows)
+
+
+def _heading(column: Mapping[str, Any]) -> str:
+    """Return the heading of a column: what is measured, its unit, and what the interval is if it is no standard error."""
+    title = f"{column['title']} (%)" if column["percent"] else column["title"]
+    return title if _interval(column) == "standard_error" else f"{title}, IQM [95 % interval]"
+
+
+def _interval(column: Mapping[str, Any]) -> str:
+    """Return how the spread of a column is written; files from before there was a choice have the standard error."""
+    return column.get("interval", "standard_error")
 
 
 def _common(counts: Iterable[int]) -> str:

@@ -114,13 +114,13 @@ def aggregate(values: Sequence[float]) -> Aggregate:
     return Aggregate(fmean(values), stdev(values) / math.sqrt(n) if n > 1 else None, n)
 
 
-def by_variant(records: Iterable[Record], metric: str) -> dict[str, Aggregate]:
-    """Aggregate one metric over the seeds of each variant."""
+def by_variant(records: Iterable[Record], metric: str) -> dict[str, list[float]]:
+    """Collect one metric over the seeds of each variant."""
     values: dict[str, list[float]] = {}
     for record in records:
         if record.metric == metric:
             values.setdefault(record.variant, []).append(record.value)
-    return {variant: aggregate(found) for variant, found in values.items()}
+    return values
 
 
 def _without_nan(record: Mapping[str, Any]) -> dict[str, Any]:

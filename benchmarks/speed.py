@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 
@@ -31,6 +32,7 @@ class Case:
         time: measures a number of pairs.
         pairs: default number of pairs.
         needs: a program without which the case is left out.
+        needs_package: a Python package without which the case is left out.
     """
 
     name: str
@@ -39,6 +41,22 @@ class Case:
     time: Callable[[int], PairedTimes]
     pairs: int = 20
     needs: str = ""
+    needs_package: str = ""
+
+    @property
+    def missing(self) -> str:
+        """What the case needs and is not installed here."""
+        if self.needs and shutil.which(self.needs) is None:
+            return self.needs
+        return self.needs_package if self.needs_package and not installed_version(self.needs_package) else ""
+
+
+def installed_version(package: str) -> str:
+    """Return the version of a Python package, empty if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def speed_names() -> list[str]:
@@ -70,8 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--only matches no case; there are: {'; '.join(case.name for case in cases)}")
     rows = []
     for case in chosen:
-        if case.needs and shutil.which(case.needs) is None:
-            print(f"{case.name}: left out, {case.needs} is not installed", flush=True)
+        if case.missing:
+            print(f"{case.name}: left out, {case.missing} is not installed", flush=True)
             continue
         row = measure_case(options.method, case, options.pairs)
         print(f"{row.case}: {milliseconds(row.ours)}, {row.peer_name} {milliseconds(row.peer)}, {row.ratio:.3f}", flush=True)

@@ -13,7 +13,7 @@ def main(words: list[str]) -> int:
     parent.mkdir(parents=True, exist_ok=True)
     with open(Path(options["--run.root"]) / "calls.txt", "a") as calls:
         calls.write(f"{options['--run.name']} {'resume' if resume else 'start'}\n")
-    lr, steps, seed = float(options.get("--lr", 0)), int(options["--trainer.max_steps"]), int(options["--seed_everything"])
+    lr, steps, seed = float(options.get("--lr", 0)), int(options.get("--trainer.max_steps", 5)), int(options["--seed_everything"])
     numbers = [int(path.name) for path in parent.iterdir() if path.name.isdigit()]
     folder = parent / str(max(numbers) if resume else len(numbers))
     (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
@@ -23,13 +23,16 @@ def main(words: list[str]) -> int:
     if options.get("--behaviour") == "interrupt" and not resume:
         (folder / "checkpoints" / "last.ckpt").touch()
         return 130
+    metrics = {"test/solved": lr * seed, "test/solved_at_16": lr}
+    if "--teacher" in options:
+        metrics["test/teacher_seed"] = json.loads((Path(options["--teacher"]) / "summary.json").read_text())["seed"]
     validation = 1 - abs(lr - float(options["--best_lr"])) * 100
     rows = ["step,val/solved", f"0,{validation - 0.5}", f"1,{validation}", "2,"]
     (folder / "metrics.csv").write_text("\n".join(rows))
     summary = {
         "status": "finished",
         "seed": seed,
-        "metrics": {"test/solved": lr * seed, "test/solved_at_16": lr},
+        "metrics": metrics,
         "steps": steps,
         "train_seconds": 1.5,
         "parameters": 7,

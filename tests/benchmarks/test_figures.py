@@ -7,7 +7,15 @@ import pytest
 from matplotlib import image
 
 from benchmarks.experiments import REPOSITORY, Experiment, load_experiments, method_names
-from benchmarks.figures import bar_figure, convergence_figure, curve, growth_figure, horizon_figure, severity_figure
+from benchmarks.figures import (
+    bar_figure,
+    convergence_figure,
+    curve,
+    growth_figure,
+    horizon_figure,
+    learning_curve_figure,
+    severity_figure,
+)
 from benchmarks.results import Record
 from benchmarks.style import save_figure
 from callbacks.figure_style import PALETTE
@@ -133,3 +141,20 @@ def test_growth_figure_draws_means_from_zero():
     (axes,) = growth_figure(records, {"keep": "keep"}, metric="peak", x_label="K", y_label="MiB").axes
     assert axes.lines[0].get_ydata() == pytest.approx([10.0, 20.0])
     assert axes.get_ylim()[0] == 0.0
+
+
+def test_learning_curves_show_runs_their_mean_and_its_interval():
+    records = [record("sac", f"val/return_at_{step}", seed, step * seed) for step in (1000, 2000) for seed in (1, 2, 3)]
+    records += [record("two", f"val/return_at_{step}", seed, 5.0) for step in (1000, 2000) for seed in (1, 2)]
+    titles = {"sac": "SAC", "none": "NONE", "two": "TWO"}
+    (axes,) = learning_curve_figure(records, titles, metric="val/return", x_label="steps", y_label="return").axes
+    lines = {line.get_label(): line for line in axes.lines if not line.get_label().startswith("_")}
+    assert lines.keys() == {"SAC", "TWO"}
+    assert lines["SAC"].get_xdata().tolist() == [1000, 2000]
+    assert lines["SAC"].get_ydata().tolist() == [2000.0, 4000.0]
+    assert len(axes.lines) == 3 + 1 + 2 + 1
+    # a band from three runs on; of 27 resamples 1 has the mean 1 and 1 the mean 3, more than 2.5 % each
+    (band,) = axes.collections
+    assert np.allclose(band.get_paths()[0].vertices[:, 1].min(), 1000.0)
+    assert np.allclose(band.get_paths()[0].vertices[:, 1].max(), 6000.0)
+    assert "95 % bootstrap" in axes.get_legend().get_title().get_text()

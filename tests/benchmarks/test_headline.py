@@ -1,5 +1,6 @@
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,17 @@ def test_a_missing_metric_names_the_run(bench, capsys, monkeypatch):
     with pytest.raises(SystemExit):
         bench("--seeds", "1", "--jobs", "4")
     assert "did not measure test/solvd; it has: test/solved, test/solved_at_16" in capsys.readouterr().err
+
+
+def test_a_learning_curve_is_every_logged_value_by_step(bench, capsys, monkeypatch):
+    solve = replace(headline.load_experiments("fake")["solve"], learning_curve=("val/solved", "val/solvd"))
+    monkeypatch.setattr(headline, "load_experiments", lambda method: {"solve": solve})
+    status, content = bench("--seeds", "1", "--jobs", "4", "--variants", "ours")
+    assert status == 0
+    # the fake logs 0.5 at step 0 and 1 at step 1 with the best learning rate, and nothing at step 2
+    found = {r["metric"]: r["value"] for r in content["records"] if r["metric"].startswith("val/")}
+    assert found == {"val/solved_at_0": pytest.approx(0.5), "val/solved_at_1": pytest.approx(1.0)}
+    assert "no run of solve logged val/solvd: its learning curve is empty" in capsys.readouterr().out
 
 
 def test_parallel_jobs_get_a_core_and_a_gpu_each(monkeypatch):

@@ -74,3 +74,22 @@ def test_command_writes_the_chosen_cases(tmp_path: Path, monkeypatch):
     assert (found.case, found.ratio, found.n) == ("quick", 0.5, 3)
     with pytest.raises(SystemExit):
         speed.main(["fake", "--only", "nothing", "--results-root", str(tmp_path)])
+
+
+def test_a_case_without_its_program_or_package_is_left_out(tmp_path: Path, monkeypatch, capsys):
+    def case(name: str, **needs: str) -> speed.Case:
+        return speed.Case(name, "peer", "", lambda pairs: PairedTimes([1.0], [1.0]), **needs)
+
+    module = type(speed_cases)("benchmarks.speed_cases.fake")
+    module.CASES = (
+        case("a", needs="no-such-program"),
+        case("b", needs_package="no-such-package"),
+        case("c", needs_package="torch"),
+    )
+    monkeypatch.setattr(speed, "speed_names", lambda: ["fake"])
+    monkeypatch.setitem(__import__("sys").modules, "benchmarks.speed_cases.fake", module)
+    assert speed.main(["fake", "--results-root", str(tmp_path)]) == 0
+    assert [row.case for row in SpeedResults.load(tmp_path / "speed.json").rows] == ["c"]
+    shown = capsys.readouterr().out
+    assert "a: left out, no-such-program is not installed" in shown
+    assert "b: left out, no-such-package is not installed" in shown
