@@ -1,6 +1,5 @@
 """Soft actor-critic agents with equal networks, batches and steps, ours and stable-baselines3's, to be timed side by side."""
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +8,9 @@ from lightning import Trainer
 
 from benchmarks.timing import Timed
 from datamodules import RLDataModule
+from launcher.cuda_check import settle_cuda_check
 from launcher.quiet import quiet
 from lightning_modules.rl.sac_module import SACModule
-
-NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ def their_update(setting: Setting) -> Timed:
     steps = 10 * setting.batch_size
     agent = their_agent(setting, steps, learning_starts=steps)
     agent.learn(steps)
-    return _without_lightning(lambda: agent.train(1, setting.batch_size))
+    return lambda: agent.train(1, setting.batch_size)
 
 
 def our_steps(setting: Setting, steps: int) -> Timed:
@@ -65,20 +63,7 @@ def our_steps(setting: Setting, steps: int) -> Timed:
 
 def their_steps(setting: Setting, steps: int) -> Timed:
     """Return the same training by stable-baselines3."""
-    return _without_lightning(lambda: their_agent(setting, steps, learning_starts=setting.batch_size).learn(steps))
-
-
-def _without_lightning(work: Timed) -> Timed:
-    """Run as a process that never imported Lightning would: its import makes every optimiser step ask NVML for GPUs."""
-
-    def run() -> None:
-        before, os.environ[NVML_CHECK] = os.environ[NVML_CHECK], "0"
-        try:
-            work()
-        finally:
-            os.environ[NVML_CHECK] = before
-
-    return run
+    return lambda: their_agent(setting, steps, learning_starts=setting.batch_size).learn(steps)
 
 
 def our_agent(
@@ -86,6 +71,7 @@ def our_agent(
 ) -> tuple[Trainer, SACModule, RLDataModule]:
     """Build trainer, agent and data of one run without evaluation, as ``train.py`` does."""
     quiet()
+    settle_cuda_check()
     torch.set_num_threads(1)
     data = RLDataModule(
         f"gym:{setting.env}",
@@ -113,6 +99,7 @@ def their_agent(setting: Setting, steps: int, learning_starts: int) -> Any:
     """Build stable-baselines3's agent."""
     from stable_baselines3 import SAC
 
+    settle_cuda_check()  # as in a process of its own, which never imported Lightning
     torch.set_num_threads(1)
     return SAC(
         "MlpPolicy",

@@ -16,7 +16,7 @@ from lightning_modules.rl import sac_module
 from lightning_modules.rl.sac_module import SACModule
 
 MODULES: dict[str, type[SACModule]] = {"sac": SACModule, "protosac": ProtoSACModule}
-NETWORKS = ("critics", "actor", "temperature")
+NETWORKS = ("critics", "policy")
 
 
 class Clock:
@@ -68,9 +68,9 @@ class Parts(Callback):
         wrap(data, "sample", "replay: sample")
         wrap(module, "update", "critics: forward, and rest of the update")
         wrap(module, "_target", "critics: targets")
-        wrap(module, "policy_objective", "actor: forward")
+        wrap(module, "policy_objective", "policy: forward")
         wrappers: Any = module.optimizers()
-        wrap(module, "_descend", lambda optimizer, _: f"{NETWORKS[wrappers.index(optimizer)]}: rest of the step")
+        wrap(module, "_descend", lambda optimizer, *_: f"{NETWORKS[wrappers.index(optimizer)]}: rest of the step")
         wrap(module, "backward", lambda _: f"{self.clock.network}: backward")
         for network, wrapper, optimizer in zip(NETWORKS, wrappers, trainer.optimizers, strict=True):
             wrap(wrapper, "step", f"{network}: Lightning around Adam")

@@ -21,8 +21,10 @@ def main(argv: list[str]) -> int:
         from launcher.quiet import quiet
 
         quiet()
+        from launcher.cuda_check import settle_cuda_check
         from launcher.run import Run
 
+        settle_cuda_check()
         return Run(typed, argv).execute()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

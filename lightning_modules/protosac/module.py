@@ -37,6 +37,7 @@ class ProtoSACModule(SACModule):
         orthogonality: weight of the term that spreads the prototypes.
         negative_entropy: weight of the term that makes the actor lean on several prototypes.
         hidden: widths of the hidden layers of encoder and critics.
+        max_actor_grad_norm: see :class:`SACModule`; near a prototype the similarity is steep.
         **options: those of :class:`SACModule`.
 
     Source: ProtoSAC (ICML 2026, OpenReview CgQvm7TDz5), abstract and reviews; the formulas are reconstructed.
@@ -61,9 +62,10 @@ class ProtoSACModule(SACModule):
         obs_dim: int | None = None,
         action_dim: int | None = None,
         hidden: Sequence[int] = (256, 256),
+        max_actor_grad_norm: float | None = 10.0,
         **options: Any,
     ) -> None:
-        super().__init__(obs_dim=obs_dim, action_dim=action_dim, hidden=hidden, **options)
+        super().__init__(obs_dim=obs_dim, action_dim=action_dim, hidden=hidden, max_actor_grad_norm=max_actor_grad_norm, **options)
         assert obs_dim is not None
         assert action_dim is not None
         self.actor = PrototypeActor(
@@ -85,6 +87,9 @@ class ProtoSACModule(SACModule):
         output = self.actor(obs)
         self.actor.record_usage(output.weights)
         return output.sample()[0]
+
+    def draw(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        return self.actor(obs).sample()  # the replay holds no values for the actor's own check to find, which waits for the device
 
     def policy_objective(self, obs: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         output = self.actor(obs)
@@ -114,5 +119,5 @@ class ProtoSACModule(SACModule):
             return None
         for usage in (self.actor.usage_sum, self.actor.usage_steps):
             usage.copy_(self.trainer.strategy.broadcast(usage))  # each rank acts by itself, but all must find the same ones dead
-        _, actor_optimizer, _ = self.trainer.optimizers
-        return self.actor.ground(states, actor_optimizer)
+        _, policy_optimizer = self.trainer.optimizers
+        return self.actor.ground(states, policy_optimizer)

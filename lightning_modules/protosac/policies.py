@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lightning_modules.rl.squashed_gaussian import normal_log_prob, squashed_log_prob, tanh_log_jacobian
+from lightning_modules.rl.squashed_gaussian import normal_log_prob, squashed_log_prob, squashed_sample, tanh_log_jacobian
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,7 @@ class TanhGaussian:
 
     def sample(self, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Draw reparameterised actions ``[B, A]`` and return them with their log-densities ``[B]``."""
-        u_BA = self.mean + self.std * _noise_like(self.mean, generator)
-        return u_BA.tanh(), self.log_prob(u_BA)
+        return squashed_sample(self.mean, self.std.log(), _noise_like(self.mean, generator))
 
     def weighted_samples(self, generator: torch.Generator | None = None) -> WeightedSamples:
         """Draw as :meth:`sample` does: one component of weight 1."""

@@ -3,7 +3,8 @@
 Legend: B batch, J critics, n observation, m action.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ def mlp(sizes: Sequence[int]) -> nn.Sequential:
     """Perceptron with ReLU between its layers and a linear last one."""
     layers: list[nn.Module] = []
     for in_dim, out_dim in zip(sizes, sizes[1:], strict=False):
-        layers += [nn.Linear(in_dim, out_dim), nn.ReLU()]
+        layers += [nn.Linear(in_dim, out_dim), nn.ReLU(inplace=True)]
     return nn.Sequential(*layers[:-1])
 
 
@@ -49,7 +50,7 @@ class CriticEnsemble(nn.Module):
         sizes = [obs_dim + action_dim, *hidden, 1]
         layers: list[nn.Module] = []
         for in_dim, out_dim in zip(sizes, sizes[1:], strict=False):
-            layers += [EnsembleLinear(members, in_dim, out_dim), nn.ReLU()]
+            layers += [EnsembleLinear(members, in_dim, out_dim), nn.ReLU(inplace=True)]
         self.layers = nn.Sequential(*layers[:-1])
 
     def forward(self, obs_Bn: Tensor, action_Bm: Tensor) -> Tensor:
@@ -59,6 +60,19 @@ class CriticEnsemble(nn.Module):
 
 
 @torch.no_grad()
-def move_towards(target: nn.Module, source: nn.Module, rate: float) -> None:
-    """Move every parameter of ``target`` by ``rate`` of the way to ``source``."""
-    torch._foreach_lerp_(list(target.parameters()), list(source.parameters()), rate)
+def move_towards(target: Sequence[Tensor], source: Sequence[Tensor], rate: float) -> None:
+    """Move every tensor of ``target`` by ``rate`` of the way to that of ``source``."""
+    torch._foreach_lerp_(list(target), list(source), rate)
+
+
+@contextmanager
+def frozen(parameters: Iterable[Tensor]) -> Iterator[None]:
+    """Let no gradient reach these parameters, for a time."""
+    parameters = list(parameters)
+    for parameter in parameters:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in parameters:
+            parameter.requires_grad_(True)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from lightning_modules.rl.networks import CriticEnsemble, move_towards
+from lightning_modules.rl.networks import CriticEnsemble, frozen, move_towards
 from lightning_modules.rl.off_policy import OffPolicyModule, Transitions
 from lightning_modules.rl.sac import actor_loss, critic_loss, soft_value_target, temperature_loss
 from lightning_modules.rl.squashed_gaussian import GaussianActor
@@ -27,6 +27,7 @@ class SACModule(OffPolicyModule):
         reward_scale: factor of all rewards in the losses; returns are reported unscaled.
         initial_alpha: temperature at the start.
         target_entropy: entropy that the temperature aims at; None is minus the number of action dimensions.
+        max_actor_grad_norm: longer gradients of the actor are shortened to this length; None: never.
         **options: those of :class:`OffPolicyModule`.
 
     Source: Haarnoja et al. 2018 (arXiv 1812.05905).
@@ -47,6 +48,7 @@ class SACModule(OffPolicyModule):
         reward_scale: float = 1.0,
         initial_alpha: float = 1.0,
         target_entropy: float | None = None,
+        max_actor_grad_norm: float | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -54,11 +56,14 @@ class SACModule(OffPolicyModule):
         if obs_dim is None or action_dim is None:
             raise ValueError("SACModule needs obs_dim and action_dim: give them, or a data module that knows its environment")
         self.lr, self.discount, self.target_rate, self.reward_scale = lr, discount, target_rate, reward_scale
+        self.max_actor_grad_norm = max_actor_grad_norm
         self.target_entropy = -float(action_dim) if target_entropy is None else target_entropy
         self.actor = GaussianActor(obs_dim, action_dim, hidden)
         self.critics = CriticEnsemble(obs_dim, action_dim, hidden)
         self.target_critics = copy.deepcopy(self.critics).requires_grad_(False)
         self.log_alpha = nn.Parameter(torch.tensor(math.log(initial_alpha)))
+        # torch takes longer to collect parameters than to use them
+        self._critic_weights, self._target_weights = list(self.critics.parameters()), list(self.target_critics.parameters())
 
     @property
     def alpha(self) -> Tensor:
@@ -66,47 +71,53 @@ class SACModule(OffPolicyModule):
         return self.log_alpha.detach().exp()
 
     def explore(self, obs: Tensor) -> Tensor:
-        return self.actor.sample(obs)[0]
+        return self.draw(obs)[0]
 
     def exploit(self, obs: Tensor) -> Tensor:
         return self.actor.mode(obs)
 
+    def draw(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Draw actions, ``[B, m]``, with their log-densities, ``[B]``."""
+        return self.actor.sample(obs)
+
     def update(self, batch: Transitions) -> dict[str, Tensor]:
         optimizers: Any = self.optimizers()
-        critic_optimizer, actor_optimizer, alpha_optimizer = optimizers
+        critic_optimizer, policy_optimizer = optimizers
         alpha = self.alpha
         target_B = self._target(batch, alpha)
         value_loss = critic_loss(self.critics(batch["obs"], batch["action"]), target_B)
         self._descend(critic_optimizer, value_loss)
-        self.critics.requires_grad_(False)
-        policy_loss, log_prob_B, logs = self.policy_objective(batch["obs"], alpha)
-        self._descend(actor_optimizer, policy_loss)
-        self.critics.requires_grad_(True)
-        self._descend(alpha_optimizer, temperature_loss(self.log_alpha, log_prob_B, self.target_entropy))
-        move_towards(self.target_critics, self.critics, self.target_rate)
+        with frozen(self._critic_weights):
+            policy_loss, log_prob_B, logs = self.policy_objective(batch["obs"], alpha)
+            alpha_loss = temperature_loss(self.log_alpha, log_prob_B, self.target_entropy)
+            self._descend(policy_optimizer, policy_loss + alpha_loss, self.max_actor_grad_norm)
+        move_towards(self._target_weights, self._critic_weights, self.target_rate)
         losses = {"critic_loss": value_loss, "actor_loss": policy_loss}
         found = {**losses, "alpha": alpha, "entropy": -log_prob_B.mean(), **logs}
         return {name: value.detach() for name, value in found.items()}
 
     def policy_objective(self, obs: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return the actor's loss, the log-densities for the temperature, ``[B]``, and what to log."""
-        action, log_prob_B = self.actor.sample(obs)
+        action, log_prob_B = self.draw(obs)
         return actor_loss(self.critics(obs, action), log_prob_B, alpha), log_prob_B, {}
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
-        groups = (self.critics.parameters(), self.actor.parameters(), [self.log_alpha])
+        """Adam for the critics, and another for actor and temperature, whose losses have no parameter in common."""
+        groups = (self.critics.parameters(), [*self.actor.parameters(), self.log_alpha])
         return [torch.optim.Adam(group, lr=self.lr, fused=True) for group in groups]
 
     @torch.no_grad()
     def _target(self, batch: Transitions, alpha: Tensor) -> Tensor:
         """Values that the critics should have, ``[B]``."""
-        action, log_prob_B = self.actor.sample(batch["next_obs"])
+        action, log_prob_B = self.draw(batch["next_obs"])
         value_JB = self.target_critics(batch["next_obs"], action)
         reward_B = self.reward_scale * batch["reward"]
         return soft_value_target(reward_B, batch["terminated"], value_JB, log_prob_B, alpha, self.discount)
 
-    def _descend(self, optimizer: Any, loss: Tensor) -> None:
+    def _descend(self, optimizer: Any, loss: Tensor, max_actor_grad_norm: float | None = None) -> None:
         """Take one optimiser step down the gradient of a loss."""
         optimizer.zero_grad(set_to_none=True)
         self.manual_backward(loss)
+        if max_actor_grad_norm is not None:
+            nn.utils.clip_grad_norm_(self.actor.parameters(), max_actor_grad_norm)
         optimizer.step()

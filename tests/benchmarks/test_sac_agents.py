@@ -21,7 +21,7 @@ def test_both_sides_have_equal_networks_and_make_equally_many_updates():
     theirs.learn(40)
     assert (data.env_steps, ours.updates) == (theirs.num_timesteps, theirs._n_updates) == (40, 32)
     assert (size(ours.actor), size(ours.critics)) == (size(theirs.actor), size(theirs.critic))
-    assert [group["lr"] for optimizer in trainer.optimizers for group in optimizer.param_groups] == 3 * [theirs.lr_schedule(1)]
+    assert [group["lr"] for optimizer in trainer.optimizers for group in optimizer.param_groups] == 2 * [theirs.lr_schedule(1)]
     assert (ours.discount, ours.target_rate, ours.target_entropy) == (theirs.gamma, theirs.tau, theirs.target_entropy)
 
 

@@ -6,8 +6,8 @@ from torch import nn
 from torch.distributions import Independent, Normal, TransformedDistribution
 from torch.distributions.transforms import TanhTransform
 
-from lightning_modules.rl.networks import CriticEnsemble, mlp, move_towards
-from lightning_modules.rl.squashed_gaussian import GaussianActor, squashed_log_prob, tanh_log_jacobian
+from lightning_modules.rl.networks import CriticEnsemble, frozen, mlp, move_towards
+from lightning_modules.rl.squashed_gaussian import GaussianActor, squashed_log_prob, squashed_sample, tanh_log_jacobian
 
 
 def test_an_ensemble_is_its_members_side_by_side():
@@ -49,8 +49,8 @@ def test_sampled_actions_carry_their_own_density_and_gradients():
     actor = GaussianActor(3, 2, hidden=(8,))
     obs = torch.randn(6, 3)
     action, log_prob = actor.sample(obs)
-    mean, std = actor(obs)
-    assert torch.allclose(log_prob, squashed_log_prob(action.atanh(), mean, std), atol=1e-3)
+    mean, log_std = actor(obs)
+    assert torch.allclose(log_prob, squashed_log_prob(action.atanh(), mean, log_std.exp()), atol=1e-3)
     (action.sum() + log_prob.sum()).backward()
     assert all(parameter.grad.abs().sum() > 0 for parameter in actor.parameters())
     assert torch.equal(actor.mode(obs), mean.tanh())
@@ -59,6 +59,36 @@ def test_sampled_actions_carry_their_own_density_and_gradients():
 def test_targets_move_by_the_rate():
     source, target = nn.Linear(2, 2), nn.Linear(2, 2)
     before = copy.deepcopy(target)
-    move_towards(target, source, 0.25)
+    move_towards(list(target.parameters()), list(source.parameters()), 0.25)
     for moved, old, goal in zip(target.parameters(), before.parameters(), source.parameters(), strict=True):
         assert torch.allclose(moved, 0.75 * old + 0.25 * goal)
+
+
+def test_a_density_in_terms_of_the_noise_is_the_same():
+    g = torch.Generator().manual_seed(0)
+    mean, log_std, noise = torch.randn(3, 50, 4, generator=g, dtype=torch.float64)
+    action, log_prob = squashed_sample(mean, log_std, noise)
+    u = mean + log_std.exp() * noise
+    torch.testing.assert_close(action, u.tanh())
+    torch.testing.assert_close(log_prob, squashed_log_prob(u, mean, log_std.exp()), rtol=1e-12, atol=1e-12)
+
+
+def test_a_density_is_finite_at_the_bounds_and_has_gradients():
+    mean = torch.tensor([[-60.0], [0.0], [60.0]], requires_grad=True)
+    log_std = torch.full((3, 1), 2.0, requires_grad=True)
+    action, log_prob = squashed_sample(mean, log_std, torch.tensor([[-3.0], [0.0], [3.0]]))
+    assert action.tolist() == [[-1.0], [0.0], [1.0]]
+    assert log_prob.isfinite().all()
+    log_prob.sum().backward()
+    assert mean.grad.isfinite().all()
+    assert log_std.grad.isfinite().all()
+
+
+def test_frozen_parameters_get_no_gradient_and_thaw():
+    layer = nn.Linear(2, 1)
+    x = torch.ones(1, 2, requires_grad=True)
+    with frozen(layer.parameters()):
+        layer(x).sum().backward()
+    assert layer.weight.grad is None
+    assert torch.equal(x.grad, layer.weight)
+    assert all(parameter.requires_grad for parameter in layer.parameters())

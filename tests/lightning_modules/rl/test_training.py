@@ -17,7 +17,7 @@ PENDULUM = [
     *("--model.init_args.hidden=[8]", "--model.init_args.batch_size=16", "--model.init_args.log_every_updates=8"),
     "--resume.every_n_steps=16",
 ]
-"""A tick is 8 decisions; the first 5 are random; each later one is followed by 8 updates, that is 24 optimiser steps."""
+"""A tick is 8 decisions; the first 5 are random; each later one is followed by 8 updates, that is 16 optimiser steps."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_what_a_run_leaves(reference: Path):
     assert len(shard["environments"]["environments"]) == 2
 
 
-KILLS = ["0 batch_end", "100 before_optimizer_step", "168 validation_end", "192 batch_start", "120 save_checkpoint"]
+KILLS = ["0 batch_end", "100 before_optimizer_step", "112 validation_end", "128 batch_start", "80 save_checkpoint"]
 
 
 @pytest.mark.parametrize("kill", KILLS)
@@ -45,7 +45,7 @@ def test_a_killed_run_goes_on(tmp_path: Path, reference: Path, kill: str):
 
 
 def test_a_resumed_run_is_killed_again(tmp_path: Path, reference: Path):
-    killed_and_continued(tmp_path, PENDULUM, 1, "72 batch_end", "264 before_optimizer_step")
+    killed_and_continued(tmp_path, PENDULUM, 1, "48 batch_end", "264 before_optimizer_step")
     assert_same_run(folder_of(tmp_path), reference)
 
 
@@ -64,9 +64,9 @@ PHYSICS = {
 def test_physics_goes_on_exactly(tmp_path: Path, task: str):
     (tmp_path / "killed").mkdir()
     one = undisturbed(tmp_path, PHYSICS[task], 1)
-    other = killed_and_continued(tmp_path / "killed", PHYSICS[task], 1, "72 batch_end", "129 before_optimizer_step")
+    other = killed_and_continued(tmp_path / "killed", PHYSICS[task], 1, "48 batch_end", "129 before_optimizer_step")
     assert_same_run(other, one)
-    assert state(one)["global_step"] > 400
+    assert state(one)["global_step"] > 300
 
 
 def test_evaluating_more_often_changes_nothing_in_training(tmp_path: Path, reference: Path):
@@ -78,7 +78,7 @@ def test_evaluating_more_often_changes_nothing_in_training(tmp_path: Path, refer
 
 def test_a_checkpoint_without_its_shards_is_refused(tmp_path: Path):
     (killed,) = launch(
-        [*PENDULUM, '--trainer.callbacks+={"class_path": "toy.KillAt"}'], tmp_path, env={"KILL_AT": "168 batch_start"}
+        [*PENDULUM, '--trainer.callbacks+={"class_path": "toy.KillAt"}'], tmp_path, env={"KILL_AT": "112 batch_start"}
     )
     folder = tmp_path / "runs" / "sac" / "pendulum" / "0"
     for shard in (folder / "checkpoints" / "shards").glob("*/*"):
@@ -101,6 +101,6 @@ def test_two_ranks_share_weights_and_nothing_else_and_go_on(tmp_path: Path):
     assert first["collector"]["decisions"] == second["collector"]["decisions"] == 96
     weights = [torch.load(tmp_path / f"weights_{rank}.pt", weights_only=True) for rank in range(2)]
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
-    for kill in ("100 before_optimizer_step", "108 save_checkpoint"):
+    for kill in ("100 before_optimizer_step", "40 save_checkpoint"):
         (tmp_path / kill).mkdir()
         assert_same_run(killed_and_continued(tmp_path / kill, ON_TWO_RANKS, 2, kill), folder)

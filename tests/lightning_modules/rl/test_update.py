@@ -123,6 +123,17 @@ def test_only_the_actor_learns_from_its_own_loss():
     assert all(p.grad is None for p in (*module.critics.parameters(), *module.target_critics.parameters(), module.log_alpha))
 
 
+def test_gradients_of_the_actor_are_shortened_if_wanted():
+    batch = transitions(0)
+    lengths = []
+    for limit in (None, 1e-3):
+        module = without_trainer(max_actor_grad_norm=limit)
+        module.update(batch)
+        lengths.append(float(torch.cat([p.grad.flatten() for p in module.actor.parameters()]).norm()))
+    assert lengths[0] > 0.01
+    assert lengths[1] == pytest.approx(1e-3, rel=1e-4)
+
+
 def test_rewards_are_scaled_in_the_target_only():
     scaled, plain = without_trainer(reward_scale=0.1), without_trainer()
     batch = transitions(0)
