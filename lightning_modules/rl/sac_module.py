@@ -70,6 +70,11 @@ class SACModule(OffPolicyModule):
         """The temperature, without gradient."""
         return self.log_alpha.detach().exp()
 
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile targets and objectives; what remains of an update is the work of optimisers."""
+        for name in ("_target", "value_objective", "policy_objective"):
+            setattr(self, name, torch.compile(getattr(self, name), *args, **kwargs))
+
     def explore(self, obs: Tensor) -> Tensor:
         return self.draw(obs)[0]
 
@@ -84,8 +89,7 @@ class SACModule(OffPolicyModule):
         optimizers: Any = self.optimizers()
         critic_optimizer, policy_optimizer = optimizers
         alpha = self.alpha
-        target_B = self._target(batch, alpha)
-        value_loss = critic_loss(self.critics(batch["obs"], batch["action"]), target_B)
+        value_loss = self.value_objective(batch, self._target(batch, alpha))
         self._descend(critic_optimizer, value_loss)
         with frozen(self._critic_weights):
             policy_loss, log_prob_B, logs = self.policy_objective(batch["obs"], alpha)
@@ -95,6 +99,10 @@ class SACModule(OffPolicyModule):
         losses = {"critic_loss": value_loss, "actor_loss": policy_loss}
         found = {**losses, "alpha": alpha, "entropy": -log_prob_B.mean(), **logs}
         return {name: value.detach() for name, value in found.items()}
+
+    def value_objective(self, batch: Transitions, target_B: Tensor) -> Tensor:
+        """Return the critics' loss."""
+        return critic_loss(self.critics(batch["obs"], batch["action"]), target_B)
 
     def policy_objective(self, obs: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return the actor's loss, the log-densities for the temperature, ``[B]``, and what to log."""

@@ -144,6 +144,17 @@ def test_rewards_are_scaled_in_the_target_only():
         torch.testing.assert_close(one, other)
 
 
+def test_a_compiled_update_is_the_same():
+    plain, compiled = without_trainer(), without_trainer()
+    compiled.compile(backend="aot_eager")
+    for module in (plain, compiled):
+        for number in range(2):
+            torch.manual_seed(number)
+            module.update(transitions(number))
+    for one, other in zip(plain.parameters(), compiled.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_the_temperature_starts_where_it_is_told():
     assert without_trainer(initial_alpha=0.3).alpha.item() == pytest.approx(0.3)
     assert without_trainer().target_entropy == -ACTION
