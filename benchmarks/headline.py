@@ -133,11 +133,16 @@ def records_of(job: Job, experiment: Experiment) -> list[Record]:
         known = ", ".join(sorted(summary["metrics"]))
         raise ValueError(f"run {job.name} did not measure {', '.join(missing)}; it has: {known}")
     cost = (summary["steps"], summary["train_seconds"], summary["parameters"])
-    config = Path(job.config).stem
+    config = "" if experiment.variants[job.variant].overrides else config_name(job.config)
     values = {name: math.nan if summary["metrics"][name] is None else summary["metrics"][name] for name in names}
     for name in experiment.learning_curve:
         values |= {f"{name}_at_{step}": value for step, value in job.series(name).items()}
     return [Record(job.experiment, job.variant, name, job.seed, value, *cost, config) for name, value in values.items()]
+
+
+def config_name(path: str) -> str:
+    """Return ``method/task`` of a config file."""
+    return "/".join(Path(path).with_suffix("").parts[-2:])
 
 
 def _publish(experiment: Experiment | Calculation, options: argparse.Namespace, results: Results) -> None:

@@ -21,7 +21,8 @@ class Record:
         steps: optimiser steps of the run.
         seconds: time of its training.
         params: number of trained parameters.
-        config: name of the config file that was run, empty for a calculation.
+        config: ``method/task`` of the config file that was run, empty for a variant that changes something in it and for a
+            calculation.
     """
 
     experiment: str

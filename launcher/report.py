@@ -16,15 +16,21 @@ from launcher.run_folder import RunFolder, runs
 MAX_COLUMNS = 6
 
 
-def result_table(folder: RunFolder, root: Path) -> str:
+def result_table(folder: RunFolder, root: Path, monitor: str = "") -> str:
     """Return the table of a finished run.
 
     The baselines of ``method/task`` are the experiments ``method/task_…`` and those called ``task`` of other methods, on the same
-    data. For each the newest finished run under
-    ``root`` counts; where there is none, the published mean and standard deviation over seeds of ``docs/results``.
+    data. For each the newest finished run under ``root`` counts; where there is none, the published mean and standard deviation
+    over seeds of ``docs/results``.
+
+    Args:
+        folder: the run.
+        root: folder of all runs.
+        monitor: metric that checkpoints are chosen by; what is measured of it in the test stands first.
     """
     metrics = folder.summary()["metrics"]
-    columns = sorted((key for key in metrics if key.startswith("test/")), key=len)[:MAX_COLUMNS] or sorted(metrics)[:MAX_COLUMNS]
+    tested = sorted((key for key in metrics if key.startswith("test/")), key=lambda key: (key[5:] != monitor[4:], len(key)))
+    columns = (tested or sorted(metrics))[:MAX_COLUMNS]
     rows = [[f"{folder.name} (this run)", *(_number(metrics[key]) for key in columns)]]
     for name in _baselines(folder.name):
         known = _last_run(root, name, columns) or _published(name, columns)
@@ -49,12 +55,12 @@ def _last_run(root: Path, name: str, columns: list[str]) -> list[str] | None:
 
 
 def _published(name: str, columns: list[str]) -> list[str] | None:
-    method, task = name.split("/")
-    path = PROJECT / "docs" / "results" / f"{method}.json"
-    if not path.exists():
-        return None
-    records: list[dict[str, Any]] = [r for r in json.loads(path.read_text())["records"] if r.get("config", r["variant"]) == task]
-    cells = [_mean_and_spread([r["value"] for r in records if r["metric"] == key]) for key in columns]
+    files = sorted((PROJECT / "docs" / "results").glob("*.json"))
+    results = [json.loads(path.read_text()) for path in files]
+    records = [record for known in results for record in known.get("records", []) if record["config"] == name]
+    longest = max((record["steps"] for record in records), default=0)
+    values = {key: [r["value"] for r in records if r["metric"] == key and r["steps"] == longest] for key in columns}
+    cells = [_mean_and_spread([value for value in values[key] if value is not None]) for key in columns]
     return [f"{name} (published)", *cells] if any(cell != "-" for cell in cells) else None
 
 

@@ -174,7 +174,7 @@ class Run:
             if hasattr(logger, "finish"):
                 logger.finish()
         if metrics:
-            print(result_table(self.folder, self.typed.run_root))
+            print(result_table(self.folder, self.typed.run_root, cli.config.checkpoint.monitor or ""))
         print(_where_to_look(self.folder, self.typed.run_root))
 
     def _interrupted(self, stop: SystemExit) -> int:

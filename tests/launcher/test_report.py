@@ -1,6 +1,9 @@
 """The table that ends a run."""
 
+import json
 from pathlib import Path
+
+import pytest
 
 from launcher.report import result_table
 from launcher.run_folder import RunFolder
@@ -34,6 +37,28 @@ def test_another_method_on_the_same_task_is_a_baseline_too(tmp_path: Path):
     table = result_table(finished(tmp_path, "protosac/pendulum", return_mean=-160.0), tmp_path)
     assert row(table, "sac/pendulum (run")[-1] == "-150"
     assert "hopper" not in table
+
+
+def test_the_metric_that_checkpoints_are_chosen_by_stands_first(tmp_path: Path):
+    folder = finished(tmp_path, "my/experiment", **dict.fromkeys("abcdefg", 0.0), return_mean=1.0)
+    assert result_table(folder, tmp_path, "val/return_mean").split()[:2] == ["test/return_mean", "test/a"]
+    assert "return_mean" not in result_table(folder, tmp_path)
+
+
+def test_published_results_are_of_the_config_as_it_is_and_of_the_longest_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    rows = [
+        ("sac/pendulum", 100, -9.0),
+        *(("sac/pendulum", 500, value) for value in (-1.0, -3.0, None)),
+        ("", 500, -7.0),
+        ("sac/hopper", 900, 5.0),
+    ]
+    records = [{"config": c, "steps": steps, "value": v, "metric": "test/return_mean"} for c, steps, v in rows]
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    (tmp_path / "docs" / "results" / "protosac.json").write_text(json.dumps({"records": records}))
+    (tmp_path / "docs" / "results" / "speed.json").write_text(json.dumps({"rows": []}))
+    monkeypatch.setattr("launcher.report.PROJECT", tmp_path)
+    table = result_table(finished(tmp_path, "protosac/pendulum", return_mean=-160.0), tmp_path)
+    assert row(table, "sac/pendulum (published)")[-3:] == ["-2", "±", "1.4"]
 
 
 def test_a_name_of_ones_own_has_no_baselines(tmp_path: Path):
