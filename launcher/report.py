@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
 
 import yaml
 
