@@ -166,7 +166,7 @@ def learning_curve_figure(
             low, high = zip(*intervals.values(), strict=True)
             axes.fill_between(list(intervals), low, high, color=style["color"], alpha=0.2, linewidth=0)
     axes.set(xlabel=x_label, ylabel=y_label)
-    axes.legend(title="mean; band: 95 % bootstrap interval; thin: single runs")
+    figure.legend(title="mean; band: 95 % bootstrap interval; thin: single runs", loc="outside lower center")
     return figure
 
 

@@ -41,18 +41,19 @@ def learning(name: str) -> FigureSpec:
     return FigureSpec(f"{name}_learning", "Return of the evaluation episodes while the agents learn.", draw)
 
 
-def beside_sac(name: str, task: str, title: str, steps: int, text: str = "") -> Experiment:
+def beside_sac(name: str, task: str, title: str, steps: int, **overrides: Value) -> Experiment:
     """SAC and ProtoSAC on one task, each with its config."""
     return Experiment(
         name=name,
         title=title,
-        description=PROTOCOL + text,
+        description=PROTOCOL,
         variants={
             "sac": Variant("SAC", f"configs/sac/{task}.yaml"),
             "protosac": Variant("ProtoSAC", f"configs/protosac/{task}.yaml"),
         },
         metrics=returns(),
         steps=steps,
+        overrides={f"data.init_args.{key}": value for key, value in overrides.items()},
         figures=(learning(name),),
         **SAME_FOR_ALL,
     )
@@ -116,6 +117,7 @@ SWITCHES = Experiment(
         "k32": switched("32 prototypes", num_prototypes=32),
         "k64": switched("64 prototypes", num_prototypes=64),
         "mixture": switched("mixture instead of blend", mixing="mixture", top_m=4),
+        "unclipped": switched("gradients of the actor not shortened", max_actor_grad_norm=None),
         "cosine": switched("cosine similarity", similarity="cosine"),
         "reseed": switched("dead prototypes are reseeded", reseed_dead=True),
     },
@@ -141,6 +143,7 @@ REPLAY = Calculation(
 
 EXPERIMENTS = (
     PENDULUM,
+    beside_sac("pendulum_longer", "pendulum", "Pendulum-v1 after 10 000 steps", 10_000, replay_capacity=10_000),
     beside_sac("inverted_pendulum", "inverted_pendulum", "InvertedPendulum-v5 after 10 000 steps", 10_000),
     beside_sac("finger_spin", "finger_spin", "finger-spin of the DeepMind control suite after 50 000 decisions", 50_000),
     SWITCHES,

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal
 
+import gymnasium as gym
 import torch
 from lightning import LightningDataModule, Trainer
 from lightning.pytorch.utilities.rank_zero import rank_zero_info
@@ -40,9 +41,10 @@ class RLDataModule(LightningDataModule):
         test_episodes: episodes of the test, others than those of the evaluations.
         action_repeat: how often each action is applied.
         time_limit: steps after which an episode is cut; None: the environment's own limit.
+        replay_folder: keep the replay in unnamed files in this folder, which is on a fast disk, instead of in memory.
         vectorization: ``sync``, ``async`` or ``auto``.
         normalise_observations: show the model observations of mean 0 and variance 1, by what all processes saw while they trained.
-        render: let :meth:`record_episode` keep pictures.
+        render: let :meth:`record_episode` keep pictures; needs a renderer.
         merge_every_ticks: ticks between two exchanges of these statistics among the processes.
         seed: seed of environments and replay.
 
@@ -77,6 +79,7 @@ class RLDataModule(LightningDataModule):
         test_episodes: int = 20,
         action_repeat: int = 1,
         time_limit: int | None = None,
+        replay_folder: str | None = None,
         vectorization: Literal["sync", "async", "auto"] = "auto",
         normalise_observations: bool = False,
         merge_every_ticks: int = 10,
@@ -102,11 +105,13 @@ class RLDataModule(LightningDataModule):
         self.total_env_steps, self.eval_every_env_steps = total_env_steps, eval_every_env_steps
         self.learning_starts, self.action_repeat = learning_starts, action_repeat
         self.eval_episodes, self.test_episodes = eval_episodes, test_episodes
-        self.vectorization, self.seed = vectorization, seed
+        self.vectorization, self.seed, self.replay_folder = vectorization, seed, replay_folder
         self._made: dict[str, Any] = {"action_repeat": action_repeat, "time_limit": time_limit}
         self._stage_envs: list[Any] = []
         self._render_mode = "rgb_array" if render else None
         probe = make_env(env, render_mode=self._render_mode, **self._made)
+        if render:
+            _check_pictures(env, probe)
         self.obs_dim, self.action_dim = probe.observation_space.shape[0], probe.action_space.shape[0]  # type: ignore[index]
         probe.close()
         self.merge_every_ticks, self._ticks = merge_every_ticks, 0
@@ -138,7 +143,14 @@ class RLDataModule(LightningDataModule):
             self._refuse_other_lengths(self.trainer)
         rank = self._rank
         envs = make_vector_env(self.env, self.num_envs, seed=self.seed, rank=rank, vectorization=self.vectorization, **self._made)
-        replay = ReplayBuffer(self.replay_capacity, [self.obs_dim], self.action_dim, self.num_envs, seed=self.seed + 1_000 * rank)
+        replay = ReplayBuffer(
+            self.replay_capacity,
+            [self.obs_dim],
+            self.action_dim,
+            self.num_envs,
+            seed=self.seed + 1_000 * rank,
+            folder=self.replay_folder,
+        )
         self.collector = Collector(envs, replay)
         self._exact = supports(envs)
         if not self._exact:
@@ -294,3 +306,15 @@ class RLDataModule(LightningDataModule):
     @property
     def _device(self) -> torch.device:
         return self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
+
+
+def _check_pictures(id: str, env: gym.Env) -> None:
+    """Draw one picture, so that a missing renderer is known before the training and not after it."""
+    try:
+        env.reset(seed=0)
+        env.render()
+    except Exception as error:
+        raise ValueError(
+            f"data.render=true, but {id} cannot be drawn here ({error}); MuJoCo needs MUJOCO_GL=egl, osmesa or glfw and the "
+            "library of that name, other environments their own extra of gymnasium; or leave data.render out"
+        ) from error

@@ -4,6 +4,7 @@ import difflib
 import functools
 import importlib
 import os
+import sys
 import time
 from collections.abc import Callable
 from typing import Any, Literal
@@ -42,9 +43,9 @@ def make_env(
     ``mod:package.module:Name``  ``module`` is imported; ``Name`` is a class in it, or an environment it registers
     ============================ ==================================================================================
 
-    Wrappers from the inside: FlattenObservation, RescaleAction, TimeLimit, ActionRepeat, float32. Without ``render_mode``, and
-    unless the user has set it, ``MUJOCO_GL`` becomes ``disabled`` before anything of MuJoCo is imported; the process cannot draw
-    MuJoCo scenes then.
+    Wrappers from the inside: FlattenObservation, RescaleAction, TimeLimit, ActionRepeat, float32. Unless the user has set it,
+    ``MUJOCO_GL`` is set before anything of MuJoCo is imported, for the whole process: with ``render_mode`` to ``egl``, or ``glfw``
+    where there is a screen, and else to ``disabled``, after which the process cannot draw MuJoCo scenes.
 
     Args:
         id: prefix and name.
@@ -60,8 +61,7 @@ def make_env(
     """
     if time_limit is not None and time_limit < 1:
         raise ValueError(f"time_limit={time_limit} must be 1 or more")
-    if render_mode is None:
-        os.environ.setdefault("MUJOCO_GL", "disabled")
+    os.environ.setdefault("MUJOCO_GL", _opengl(render_mode))
     env, own_limit = _base(id, time_limit is not None, render_mode)
     _check_spaces(id, env)
     env = RescaleAction(FlattenObservation(env), np.float32(-1), np.float32(1))
@@ -153,6 +153,13 @@ def next_observations(observations_ND: np.ndarray, infos: dict[str, Any]) -> np.
     return reached_ND
 
 
+def _opengl(render_mode: str | None) -> str:
+    """Return the value of ``MUJOCO_GL`` with which scenes can be drawn here, or with which no time is lost on that."""
+    if render_mode is None:
+        return "disabled"
+    return "egl" if sys.platform == "linux" and "DISPLAY" not in os.environ else "glfw"
+
+
 def _base(id: str, endless: bool, render_mode: str | None) -> tuple[gym.Env, int | None]:
     """Build the bare environment, and return its own limit of steps where that is left to us."""
     prefix, _, name = id.partition(":")
@@ -190,7 +197,12 @@ def _from_module(id: str, path: str, name: str, render_mode: str | None) -> tupl
         return _registered(id, name, render_mode)
     if not (isinstance(found, type) and issubclass(found, gym.Env)):
         raise ValueError(f"environment {id!r}: {path}.{name} is no gymnasium.Env")
-    return found(**({"render_mode": render_mode} if render_mode else {})), None
+    if render_mode is None:
+        return found(), None
+    try:
+        return found(render_mode=render_mode), None  # type: ignore[call-arg]
+    except TypeError as error:
+        raise ValueError(f"environment {id!r} cannot be drawn: {error}") from error
 
 
 def _check_spaces(id: str, env: gym.Env) -> None:

@@ -147,7 +147,8 @@ def test_learning_curves_show_runs_their_mean_and_its_interval():
     records = [record("sac", f"val/return_at_{step}", seed, step * seed) for step in (1000, 2000) for seed in (1, 2, 3)]
     records += [record("two", f"val/return_at_{step}", seed, 5.0) for step in (1000, 2000) for seed in (1, 2)]
     titles = {"sac": "SAC", "none": "NONE", "two": "TWO"}
-    (axes,) = learning_curve_figure(records, titles, metric="val/return", x_label="steps", y_label="return").axes
+    figure = learning_curve_figure(records, titles, metric="val/return", x_label="steps", y_label="return")
+    (axes,) = figure.axes
     lines = {line.get_label(): line for line in axes.lines if not line.get_label().startswith("_")}
     assert lines.keys() == {"SAC", "TWO"}
     assert lines["SAC"].get_xdata().tolist() == [1000, 2000]
@@ -157,4 +158,4 @@ def test_learning_curves_show_runs_their_mean_and_its_interval():
     (band,) = axes.collections
     assert np.allclose(band.get_paths()[0].vertices[:, 1].min(), 1000.0)
     assert np.allclose(band.get_paths()[0].vertices[:, 1].max(), 6000.0)
-    assert "95 % bootstrap" in axes.get_legend().get_title().get_text()
+    assert "95 % bootstrap" in figure.legends[0].get_title().get_text()

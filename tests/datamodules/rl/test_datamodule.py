@@ -1,5 +1,6 @@
 """What an agent gets from its data module, without an agent."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -176,3 +177,35 @@ def test_impossible_numbers_are_refused():
         RLDataModule(COUNTER, **{**SIZES, "eval_every_env_steps": 90})
     with pytest.raises(ValueError, match="eval_every_env_steps=22 must be a multiple of the 4 decisions of a tick"):
         ready(eval_every_env_steps=22).train_dataloader()
+
+
+def test_a_missing_renderer_is_known_before_the_training():
+    with pytest.raises(ValueError, match="Counter' cannot be drawn: .* unexpected keyword argument 'render_mode'"):
+        RLDataModule(COUNTER, render=True)
+
+
+def test_a_renderer_that_fails_is_known_before_the_training(monkeypatch: pytest.MonkeyPatch):
+    def fail(self: Any) -> None:
+        raise RuntimeError("no display")
+
+    monkeypatch.setattr("gymnasium.envs.classic_control.PendulumEnv.render", fail)
+    with pytest.raises(ValueError, match=r"data.render=true, but gym:Pendulum-v1 cannot be drawn here \(no display\)"):
+        RLDataModule("gym:Pendulum-v1", render=True)
+
+
+def test_pictures_are_kept_if_wanted():
+    data = RLDataModule("gym:Pendulum-v1", **SIZES, time_limit=3, render=True)
+    recording = data.record_episode(lambda obs: torch.zeros(1, 1), 4)
+    assert [frame.shape for frame in recording.frames] == [(500, 500, 3)] * 3
+    plain = RLDataModule("gym:Pendulum-v1", **SIZES, time_limit=3).record_episode(lambda obs: torch.zeros(1, 1), 4)
+    assert plain.frames == []
+    assert torch.equal(plain.obs, recording.obs)
+
+
+def test_a_replay_may_lie_on_a_disk(tmp_path: Path):
+    data, in_memory = ready(replay_folder=str(tmp_path)), ready()
+    for _ in range(5):
+        data.collect(zeros)
+        in_memory.collect(zeros)
+    one, other = (d.sample(40, torch.device("cpu")) for d in (data, in_memory))
+    assert all(torch.equal(value, other[name]) for name, value in one.items())

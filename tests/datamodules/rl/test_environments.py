@@ -305,9 +305,20 @@ def test_opengl_is_off_unless_asked_for(monkeypatch):
     assert os.environ["MUJOCO_GL"] == "disabled"
     with pytest.raises(ValueError, match="MUJOCO_GL=disabled"):
         make_env("dmc:finger-spin", render_mode="rgb_array")
-    monkeypatch.setenv("MUJOCO_GL", "egl")
+    monkeypatch.setenv("MUJOCO_GL", "osmesa")
     make_env(f"{HERE}:Counter")
-    assert os.environ["MUJOCO_GL"] == "egl"
+    assert os.environ["MUJOCO_GL"] == "osmesa"
+
+
+@pytest.mark.parametrize(("display", "backend"), [(None, "egl"), (":0", "glfw")])
+def test_opengl_is_on_if_asked_for(monkeypatch, display: str | None, backend: str):
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+    if display:
+        monkeypatch.setenv("DISPLAY", display)
+    make_env("gym:Pendulum-v1", render_mode="rgb_array")
+    assert os.environ["MUJOCO_GL"] == backend
 
 
 def test_repeat_stops_at_truncation():
