@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Any
 
+from benchmarks.calculations.peer_return import peer_return
 from benchmarks.calculations.replay_memory import FIELDS, replay_megabytes
 from benchmarks.experiments import Calculation, Experiment, FigureSpec, Metric, Value, Variant
 from benchmarks.figures import learning_curve_figure
@@ -130,6 +131,15 @@ SWITCHES = Experiment(
     **SAME_FOR_ALL,
 )
 
+PEER = Calculation(
+    name="peer",
+    title="SAC of stable-baselines3 on Pendulum-v1 after 5 000 steps",
+    description="Settings, environments, evaluations and test of `configs/sac/pendulum.yaml`, for comparison with our SAC above.",
+    titles={"pendulum": "SAC of stable-baselines3"},
+    metrics=returns(),
+    compute=peer_return,
+)
+
 REPLAY = Calculation(
     name="replay_memory",
     title="Memory of a replay of a million transitions",
@@ -147,5 +157,6 @@ EXPERIMENTS = (
     beside_sac("inverted_pendulum", "inverted_pendulum", "InvertedPendulum-v5 after 10 000 steps", 10_000),
     beside_sac("finger_spin", "finger_spin", "finger-spin of the DeepMind control suite after 50 000 decisions", 50_000),
     SWITCHES,
+    PEER,
     REPLAY,
 )
