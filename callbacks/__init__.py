@@ -7,6 +7,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "admm_diagnostics": ["ADMMDiagnostics"],
         "ema": ["EMAWeights"],
+        "episode_video": ["EpisodeVideo"],
         "exact_resume": ["ExactResume"],
         "intervention_suite": ["InterventionSuite"],
         "progress": ["RunProgressBar"],

@@ -108,7 +108,7 @@ class RLDataModule(LightningDataModule):
         self.vectorization, self.seed, self.replay_folder = vectorization, seed, replay_folder
         self._made: dict[str, Any] = {"action_repeat": action_repeat, "time_limit": time_limit}
         self._stage_envs: list[Any] = []
-        self._render_mode = "rgb_array" if render else None
+        self.render, self._render_mode = render, "rgb_array" if render else None
         probe = make_env(env, render_mode=self._render_mode, **self._made)
         if render:
             _check_pictures(env, probe)
