@@ -24,14 +24,16 @@ class Collector:
     Attributes:
         decisions: actions taken so far, in all environments together.
         finished: returns of the episodes that ended, oldest first, until somebody takes them.
+        ended: returns and lengths of the episodes that ended since somebody cleared them.
     """
 
     def __init__(self, envs: VectorEnv, replay: ReplayBuffer) -> None:
         self.envs, self.replay = envs, replay
         self.decisions = 0
         self.finished: list[float] = []
+        self.ended: list[tuple[float, int]] = []
         self._obs, _ = envs.reset()
-        self._returns = np.zeros(envs.num_envs)
+        self._returns, self._lengths = np.zeros(envs.num_envs), np.zeros(envs.num_envs, dtype=np.int64)
 
     @property
     def obs(self) -> Tensor:
@@ -58,9 +60,12 @@ class Collector:
         )
         self.decisions += len(reward)
         self._returns += reward
+        self._lengths += 1
         ended = terminated | truncated
-        self.finished += self._returns[ended].tolist()
-        self._returns[ended] = 0.0
+        returns, lengths = self._returns[ended].tolist(), self._lengths[ended].tolist()
+        self.finished += returns
+        self.ended += zip(returns, lengths, strict=True)
+        self._returns[ended], self._lengths[ended] = 0.0, 0
         self._obs = obs.copy()
 
     def state_dict(self) -> dict[str, Any]:
@@ -68,17 +73,20 @@ class Collector:
         return {
             "decisions": self.decisions,
             "finished": list(self.finished),
+            "ended": [list(episode) for episode in self.ended],
             "obs": torch.from_numpy(self._obs.copy()),
             "returns": torch.from_numpy(self._returns.copy()),
+            "lengths": torch.from_numpy(self._lengths.copy()),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.decisions, self.finished = state["decisions"], list(state["finished"])
-        self._obs, self._returns = state["obs"].numpy().copy(), state["returns"].numpy().copy()
+        self.ended = [(value, length) for value, length in state["ended"]]
+        self._obs, self._returns, self._lengths = (state[name].numpy().copy() for name in ("obs", "returns", "lengths"))
 
     def begin_anew(self, seed: int) -> None:
         """Reset all environments to episodes that belong to this seed and to the decisions taken so far."""
         seeds = np.random.SeedSequence([seed, self.decisions]).generate_state(self.envs.num_envs).tolist()
         self.envs.action_space.seed(seeds[0])
         self._obs, _ = self.envs.reset(seed=seeds)
-        self._returns = np.zeros(self.envs.num_envs)
+        self._returns[:], self._lengths[:] = 0.0, 0

@@ -41,6 +41,7 @@ class RLDataModule(LightningDataModule):
         test_episodes: episodes of the test, others than those of the evaluations.
         action_repeat: how often each action is applied.
         time_limit: steps after which an episode is cut; None: the environment's own limit.
+        prioritised: draw transitions in proportion to priorities, which the model gives them.
         replay_folder: keep the replay in unnamed files in this folder, which is on a fast disk, instead of in memory.
         vectorization: ``sync``, ``async`` or ``auto``.
         normalise_observations: show the model observations of mean 0 and variance 1, by what all processes saw while they trained.
@@ -79,6 +80,7 @@ class RLDataModule(LightningDataModule):
         test_episodes: int = 20,
         action_repeat: int = 1,
         time_limit: int | None = None,
+        prioritised: bool = False,
         replay_folder: str | None = None,
         vectorization: Literal["sync", "async", "auto"] = "auto",
         normalise_observations: bool = False,
@@ -105,7 +107,8 @@ class RLDataModule(LightningDataModule):
         self.total_env_steps, self.eval_every_env_steps = total_env_steps, eval_every_env_steps
         self.learning_starts, self.action_repeat = learning_starts, action_repeat
         self.eval_episodes, self.test_episodes = eval_episodes, test_episodes
-        self.vectorization, self.seed, self.replay_folder = vectorization, seed, replay_folder
+        self.vectorization, self.seed = vectorization, seed
+        self._replay_options: dict[str, Any] = {"prioritised": prioritised, "folder": replay_folder}
         self._made: dict[str, Any] = {"action_repeat": action_repeat, "time_limit": time_limit}
         self._stage_envs: list[Any] = []
         self.render, self._render_mode = render, "rgb_array" if render else None
@@ -149,7 +152,7 @@ class RLDataModule(LightningDataModule):
             self.action_dim,
             self.num_envs,
             seed=self.seed + 1_000 * rank,
-            folder=self.replay_folder,
+            **self._replay_options,
         )
         self.collector = Collector(envs, replay)
         self._exact = supports(envs)
@@ -183,6 +186,7 @@ class RLDataModule(LightningDataModule):
         """Act for one tick, at random until ``learning_starts``; return for how many decisions of this process updates are due."""
         device = self._device
         counted = 0
+        self.collector.ended.clear()
         for _ in range(self.train_freq):
             learning = self.env_steps >= self.learning_starts
             if self.normaliser:
@@ -208,6 +212,18 @@ class RLDataModule(LightningDataModule):
             return self.sample(count, device)["obs"]
         obs = replay.fields["obs"][: replay.size].to(device)
         return self.normaliser(obs) if self.normaliser else obs
+
+    def update_priorities(self, index: Tensor, priority: Tensor) -> None:
+        """Give drawn transitions (``index`` of a sample) their new priorities, both ``[B]``."""
+        self.collector.replay.update_priorities(index, priority)
+
+    def reset_max_priority(self) -> None:
+        """Let new transitions begin with the largest priority that there is now."""
+        self.collector.replay.reset_max_priority()
+
+    def ended_episodes(self) -> list[tuple[float, int]]:
+        """Return the returns and lengths of the training episodes of this process that ended in the last tick."""
+        return list(self.collector.ended)
 
     def episode_returns(self) -> list[float]:
         """Take the returns of the training episodes that ended since the last call."""

@@ -39,6 +39,33 @@ def test_a_tick_counts_the_decisions_that_updates_are_due_for():
     assert (data.env_steps, data.collector.replay.size) == (16, 16)
 
 
+def test_episodes_that_ended_in_the_last_tick_are_known():
+    data = ready(train_freq=3, eval_every_env_steps=60)
+    ended = []
+    for _ in range(4):
+        data.collect(zeros)
+        ended.append(data.ended_episodes())
+    # seeds 0 and 1 have episodes of three and of four steps with the rewards 1, 2, 3, ...
+    assert ended[0] == [(6.0, 3)]
+    assert sum(len(tick) for tick in ended) == 7
+    assert {episode for tick in ended for episode in tick} == {(6.0, 3), (10.0, 4)}
+    assert sorted(data.episode_returns()) == [6.0] * 4 + [10.0] * 3
+
+
+def test_priorities_reach_the_replay():
+    data = ready(prioritised=True)
+    for _ in range(5):
+        data.collect(zeros)
+    drawn = data.sample(20, torch.device("cpu"))["index"]
+    data.update_priorities(torch.arange(20), torch.full((20,), 1e-9))
+    data.update_priorities(drawn[:1], torch.tensor([5.0]))
+    assert set(data.sample(50, torch.device("cpu"))["index"].tolist()) == {int(drawn[0])}
+    assert data.collector.replay.max_priority == 5.0
+    data.update_priorities(drawn[:1], torch.tensor([2.0]))
+    data.reset_max_priority()
+    assert data.collector.replay.max_priority == 2.0
+
+
 def test_evaluation_episodes_have_their_own_seeds_and_end_one_by_one():
     data = RLDataModule(COUNTER, **SIZES)
     outcomes = data.evaluate(zeros, torch.tensor([0, 1, 2]))
