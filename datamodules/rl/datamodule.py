@@ -213,6 +213,12 @@ class RLDataModule(LightningDataModule):
         obs = replay.fields["obs"][: replay.size].to(device)
         return self.normaliser(obs) if self.normaliser else obs
 
+    def newest_observations(self, count: int, device: torch.device) -> Tensor:
+        """Return the newest observations in this process's replay, ``[count, obs]``, without drawing any random number."""
+        replay = self.collector.replay
+        obs = replay.fields["obs"][replay.newest(count)].to(device)
+        return self.normaliser(obs) if self.normaliser else obs
+
     def update_priorities(self, index: Tensor, priority: Tensor) -> None:
         """Give drawn transitions (``index`` of a sample) their new priorities, both ``[B]``."""
         self.collector.replay.update_priorities(index, priority)

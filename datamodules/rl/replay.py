@@ -165,6 +165,10 @@ class ReplayBuffer:
         batch = {name: self.fields[name].index_select(0, row_B) for name, row_B in rows.items()} | extra
         return {name: _move(value, torch.device(device)) for name, value in batch.items()} | {"index": index_B}
 
+    def newest(self, count: int) -> Tensor:
+        """Return the rows of the newest transitions, oldest first, int64 ``[count]``, or fewer if there are no more."""
+        return torch.arange(self.written - min(count, self.size), self.written) % self.capacity
+
     def update_priorities(self, index_B: Tensor, priority_B: Tensor) -> None:
         """Give sampled transitions their new priorities; of several for one transition the largest holds.
 
@@ -208,8 +212,8 @@ class ReplayBuffer:
     def state_dict_at_boundary(self) -> dict[str, Any]:
         """Return the state as if the newest transition of every environment had been truncated; this replay stays as it is."""
         state = self.state_dict()
-        newest = [row % self.capacity for row in range(max(0, self.written - self.n_envs), self.written)]
-        state["fields"]["truncated"][newest] |= ~state["fields"]["terminated"][newest]
+        ends = self.newest(self.n_envs)
+        state["fields"]["truncated"][ends] |= ~state["fields"]["terminated"][ends]
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

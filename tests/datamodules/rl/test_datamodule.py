@@ -52,6 +52,17 @@ def test_episodes_that_ended_in_the_last_tick_are_known():
     assert sorted(data.episode_returns()) == [6.0] * 4 + [10.0] * 3
 
 
+def test_the_newest_observations_are_taken_across_the_seam():
+    data = ready(num_envs=1, replay_capacity=10, train_freq=13, eval_every_env_steps=52)
+    data.collect(zeros)
+    before = data.collector.replay.state_dict()["generator"]
+    newest = data.newest_observations(5, torch.device("cpu"))
+    # episodes of three steps: steps 8 to 12 show the counts 2, 0, 1, 2, 0
+    assert newest[:, 2].tolist() == [2, 0, 1, 2, 0]
+    assert len(data.newest_observations(50, torch.device("cpu"))) == 10
+    assert torch.equal(before, data.collector.replay.state_dict()["generator"])
+
+
 def test_priorities_reach_the_replay():
     data = ready(prioritised=True)
     for _ in range(5):
