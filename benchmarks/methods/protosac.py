@@ -154,7 +154,7 @@ REPLAY = Calculation(
 EXPERIMENTS = (
     PENDULUM,
     beside_sac("pendulum_longer", "pendulum", "Pendulum-v1 after 10 000 steps", 10_000, replay_capacity=10_000),
-    beside_sac("inverted_pendulum", "inverted_pendulum", "InvertedPendulum-v5 after 10 000 steps", 10_000),
+    beside_sac("inverted_pendulum", "inverted_pendulum", "InvertedPendulum-v5 after 20 000 steps", 20_000),
     beside_sac("finger_spin", "finger_spin", "finger-spin of the DeepMind control suite after 50 000 decisions", 50_000),
     SWITCHES,
     PEER,
