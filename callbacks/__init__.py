@@ -14,6 +14,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "prototype_grounding": ["PrototypeGrounding"],
         "prototype_report": ["PrototypeReport"],
         "rank_consistency": ["RankConsistency"],
+        "representation_monitor": ["RepresentationMonitor"],
         "run_loggers": ["RunCSVLogger", "RunTensorBoardLogger"],
         "suite_curves": ["SuiteCurves"],
         "wandb_logger": ["RunWandbLogger"],

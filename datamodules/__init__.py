@@ -10,6 +10,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "mnist_patches": ["MNISTPatchDataModule"],
         "rl.datamodule": ["RLDataModule"],
         "rl.teacher": ["TeacherDataModule"],
+        "rl.transitions": ["TransitionDataModule"],
         "sudoku": ["SudokuDataModule"],
     },
 )

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from datamodules.rl.environments import next_observations
 from datamodules.rl.replay import ReplayBuffer
+from datamodules.rl.return_scaler import ReturnScaler
 
 Act = Callable[[Tensor], Tensor]
 
@@ -20,6 +21,7 @@ class Collector:
     Args:
         envs: vectorised environments, actions in [-1, 1].
         replay: receives the transitions.
+        scaler: receives the rewards, if given.
 
     Attributes:
         decisions: actions taken so far, in all environments together.
@@ -27,8 +29,8 @@ class Collector:
         ended: returns and lengths of the episodes that ended since somebody cleared them.
     """
 
-    def __init__(self, envs: VectorEnv, replay: ReplayBuffer) -> None:
-        self.envs, self.replay = envs, replay
+    def __init__(self, envs: VectorEnv, replay: ReplayBuffer, scaler: ReturnScaler | None = None) -> None:
+        self.envs, self.replay, self.scaler = envs, replay, scaler
         self.decisions = 0
         self.finished: list[float] = []
         self.ended: list[tuple[float, int]] = []
@@ -62,6 +64,8 @@ class Collector:
         self._returns += reward
         self._lengths += 1
         ended = terminated | truncated
+        if self.scaler:
+            self.scaler.update(torch.from_numpy(reward), torch.from_numpy(ended))
         returns, lengths = self._returns[ended].tolist(), self._lengths[ended].tolist()
         self.finished += returns
         self.ended += zip(returns, lengths, strict=True)

@@ -11,12 +11,13 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from torch import Tensor
 
 from datamodules.rl.collector import Collector
-from datamodules.rl.environments import evaluation_seed, make_env, make_vector_env, training_seed
+from datamodules.rl.environments import episode_limit, evaluation_seed, make_env, make_vector_env, training_seed
 from datamodules.rl.episodes import EpisodeOutcomes, play_episodes
 from datamodules.rl.loaders import Episodes, Ticks
 from datamodules.rl.observation_normaliser import ObservationNormaliser
 from datamodules.rl.recording import EpisodeRecording, record_episode
 from datamodules.rl.replay import ReplayBuffer
+from datamodules.rl.return_scaler import ReturnScaler, discount_of
 from datamodules.rl.snapshots import get_snapshot, set_snapshot, supports
 
 Act = Callable[[Tensor], Tensor]
@@ -45,6 +46,7 @@ class RLDataModule(LightningDataModule):
         replay_folder: keep the replay in unnamed files in this folder, which is on a fast disk, instead of in memory.
         vectorization: ``sync``, ``async`` or ``auto``.
         normalise_observations: show the model observations of mean 0 and variance 1, by what all processes saw while they trained.
+        scale_rewards: show the model rewards divided by the size of discounted returns, see ``ReturnScaler`` and ``discount_of``.
         render: let :meth:`record_episode` keep pictures; needs a renderer.
         merge_every_ticks: ticks between two exchanges of these statistics among the processes.
         seed: seed of environments and replay.
@@ -84,6 +86,7 @@ class RLDataModule(LightningDataModule):
         replay_folder: str | None = None,
         vectorization: Literal["sync", "async", "auto"] = "auto",
         normalise_observations: bool = False,
+        scale_rewards: bool = False,
         merge_every_ticks: int = 10,
         render: bool = False,
         seed: int = 0,
@@ -107,7 +110,7 @@ class RLDataModule(LightningDataModule):
         self.total_env_steps, self.eval_every_env_steps = total_env_steps, eval_every_env_steps
         self.learning_starts, self.action_repeat = learning_starts, action_repeat
         self.eval_episodes, self.test_episodes = eval_episodes, test_episodes
-        self.vectorization, self.seed = vectorization, seed
+        self.vectorization, self.prioritised, self.seed = vectorization, prioritised, seed
         self._replay_options: dict[str, Any] = {"prioritised": prioritised, "folder": replay_folder}
         self._made: dict[str, Any] = {"action_repeat": action_repeat, "time_limit": time_limit}
         self._stage_envs: list[Any] = []
@@ -115,6 +118,10 @@ class RLDataModule(LightningDataModule):
         probe = make_env(env, render_mode=self._render_mode, **self._made)
         if render:
             _check_pictures(env, probe)
+        limit = episode_limit(probe) if scale_rewards else None
+        if scale_rewards and limit is None:
+            raise ValueError(f"data.scale_rewards=true needs to know how long an episode of {env} is: set data.time_limit")
+        self.scaler = ReturnScaler(num_envs, discount_of(limit, action_repeat)) if limit else None
         self.obs_dim, self.action_dim = probe.observation_space.shape[0], probe.action_space.shape[0]  # type: ignore[index]
         probe.close()
         self.merge_every_ticks, self._ticks = merge_every_ticks, 0
@@ -154,7 +161,7 @@ class RLDataModule(LightningDataModule):
             seed=self.seed + 1_000 * rank,
             **self._replay_options,
         )
-        self.collector = Collector(envs, replay)
+        self.collector = Collector(envs, replay, self.scaler)
         self._exact = supports(envs)
         if not self._exact:
             rank_zero_info(f"{self.env} has no exact snapshots: a killed run goes on with new episodes")
@@ -194,8 +201,11 @@ class RLDataModule(LightningDataModule):
             self.collector.step(self._on_normalised(act) if learning else None, device)
             counted += self.num_envs if learning else 0
         self._ticks += 1
-        if self.normaliser and self._ticks % self.merge_every_ticks == 0:
-            self.normaliser.merge_ranks()
+        if self._ticks % self.merge_every_ticks == 0:
+            if self.normaliser:
+                self.normaliser.merge_ranks()
+            if self.scaler:
+                self.scaler.merge_ranks()
         return counted
 
     def sample(self, batch_size: int, device: torch.device) -> dict[str, Tensor]:
@@ -203,6 +213,8 @@ class RLDataModule(LightningDataModule):
         batch = self.collector.replay.sample(batch_size, device)
         if self.normaliser:
             batch |= {name: self.normaliser(batch[name]) for name in ("obs", "next_obs")}
+        if self.scaler:
+            batch["reward"] = self.scaler(batch["reward"])
         return batch
 
     def observations(self, count: int, device: torch.device) -> Tensor:
@@ -257,11 +269,14 @@ class RLDataModule(LightningDataModule):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the statistics that all processes share."""
-        return {"normaliser": self.normaliser.shared.state_dict()} if self.normaliser else {}
+        normaliser = {"normaliser": self.normaliser.shared.state_dict()} if self.normaliser else {}
+        return normaliser | ({"scaler": self.scaler.state_dict()} if self.scaler else {})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if self.normaliser:
             self.normaliser.shared.load_state_dict(state_dict["normaliser"])
+        if self.scaler:
+            self.scaler.load_state_dict(state_dict["scaler"])
 
     def rank_state_dict(self) -> dict[str, Any]:
         """Return all that this process alone knows: replay, episodes under way, environments."""
@@ -273,6 +288,7 @@ class RLDataModule(LightningDataModule):
             "collector": collector.state_dict(),
             "environments": get_snapshot(collector.envs) if self._exact else None,
             "normaliser": self.normaliser.unmerged.state_dict() if self.normaliser else None,
+            "scaler": self.scaler.rank_state_dict() if self.scaler else None,
         }
 
     def load_rank_state_dict(self, state: dict[str, Any]) -> None:
@@ -288,6 +304,8 @@ class RLDataModule(LightningDataModule):
         self.collector.load_state_dict(state["collector"])
         if self.normaliser:
             self.normaliser.unmerged.load_state_dict(state["normaliser"])
+        if self.scaler:
+            self.scaler.load_rank_state_dict(state["scaler"])
         if self._exact:
             set_snapshot(self.collector.envs, state["environments"])
         else:

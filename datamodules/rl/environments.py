@@ -74,6 +74,15 @@ def make_env(
     return env
 
 
+def episode_limit(env: gym.Env) -> int | None:
+    """Return the steps of the base environment after which the clock ends an episode, None if it never does."""
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, TimeLimit):
+            return env._max_episode_steps
+        env = env.env
+    return None
+
+
 def training_seed(seed: int, rank: int, index: int) -> int:
     """Return ``seed + 1000 rank + index``, the seed of environment ``index`` of process ``rank``.
 

@@ -118,12 +118,16 @@ class OffPolicyModule(LightningModule, ABC):
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         logs: dict[str, Tensor] = {}
-        due = self.ratio(self.experience.collect(self.explore))
+        due = self.updates_due(self.experience.collect(self.explore))
         for _ in range(due):
             logs = self.update(self.experience.sample(self.batch_size, self.device))
             self.updates += 1
         if due and self.updates // self.log_every_updates > (self.updates - due) // self.log_every_updates:
             self._log_tick(logs)
+
+    def updates_due(self, decisions: int) -> int:
+        """Return the updates that follow a tick with so many decisions to learn from."""
+        return self.ratio(decisions)
 
     def validation_step(self, episodes: Tensor, batch_idx: int) -> None:
         self._play(episodes)

@@ -122,6 +122,29 @@ def test_policies_see_normalised_observations_in_training_and_in_evaluation():
     assert torch.equal(seen[0], data.normaliser(torch.tensor([[1e6, 1.0, 0.0]])))
 
 
+def test_rewards_are_shown_in_units_of_returns():
+    data = ready(scale_rewards=True, time_limit=100, merge_every_ticks=1)
+    for _ in range(5):
+        data.collect(zeros)
+    assert data.scaler is not None
+    batch = data.sample(30, torch.device("cpu"))
+    raw = data.collector.replay.fields["reward"][batch["index"]]
+    torch.testing.assert_close(batch["reward"], raw / data.scaler.scale)
+    assert data.scaler.scale > 1.5
+    resumed = ready(scale_rewards=True, time_limit=100, merge_every_ticks=1)
+    resumed.load_state_dict(data.state_dict())
+    resumed.load_rank_state_dict(data.rank_state_dict())
+    assert resumed.scaler is not None
+    assert resumed.scaler.scale == data.scaler.scale
+    assert torch.equal(resumed.scaler.returns, data.scaler.returns)
+    assert data.scaler.returns.abs().max() > 0
+
+
+def test_rewards_are_scaled_where_episodes_have_a_known_length():
+    with pytest.raises(ValueError, match="scale_rewards=true needs to know how long an episode of mod:toy_envs:Counter is"):
+        ready(scale_rewards=True)
+
+
 def test_between_two_merges_the_statistics_stand_still():
     data = ready(normalise_observations=True, merge_every_ticks=3)
     counts = []

@@ -1,0 +1,1 @@
+"""R2R2: self-predictive representations whose redundancy is kept low while every transition is used many times."""
