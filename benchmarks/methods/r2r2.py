@@ -2,7 +2,8 @@
 
 from functools import partial
 
-from benchmarks.experiments import Experiment, FigureSpec, Metric, Variant
+from benchmarks.calculations.gradient_shares import gradient_shares
+from benchmarks.experiments import Calculation, Experiment, FigureSpec, Metric, Variant
 from benchmarks.figures import learning_curve_figure
 
 RANKS = {
@@ -48,7 +49,27 @@ def representation(name: str, env: str) -> Experiment:
     )
 
 
+SHARES = Calculation(
+    name="gradient_shares",
+    title="SimbaV2-SPL: which term pulls at the features",
+    description=(
+        "Norms of the gradients with respect to the features of a batch (HalfCheetah-v5, d = 128, batch 256, after 200 updates of "
+        "encoder and latent model). The official code leaves unit-norm features as they are; `sqrt_dim` multiplies them by √d inside "
+        "the regulariser."
+    ),
+    titles={"latent_scale_1": "as in the official code", "latent_scale_sqrt_dim": "latent_scale: sqrt_dim"},
+    metrics=(
+        Metric("spl", "self-prediction"),
+        Metric("rr", "0.01 L_RR"),
+        Metric("var", "0.01 L_Var"),
+        Metric("rr_to_spl", "L_RR to self-prediction"),
+        Metric("var_to_spl", "L_Var to self-prediction"),
+    ),
+    compute=gradient_shares,
+)
+
 EXPERIMENTS = (
     representation("representation", "HalfCheetah-v5"),
     representation("representation_walker", "Walker2d-v5"),
+    SHARES,
 )
