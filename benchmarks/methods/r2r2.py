@@ -54,8 +54,8 @@ SHARES = Calculation(
     title="SimbaV2-SPL: which term pulls at the features",
     description=(
         "Norms of the gradients with respect to the features of a batch (HalfCheetah-v5, d = 128, batch 256, after 200 updates of "
-        "encoder and latent model). The official code leaves unit-norm features as they are; `sqrt_dim` multiplies them by √d inside "
-        "the regulariser."
+        "encoder and latent model). The official code leaves unit-norm features as they are; `sqrt_dim` multiplies them by √d "
+        "within the regulariser."
     ),
     titles={"latent_scale_1": "as in the official code", "latent_scale_sqrt_dim": "latent_scale: sqrt_dim"},
     metrics=(
