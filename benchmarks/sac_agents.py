@@ -70,9 +70,6 @@ def our_agent(
     setting: Setting, steps: int, learning_starts: int, module_class: type[SACModule] = SACModule, **options: Any
 ) -> tuple[Trainer, SACModule, RLDataModule]:
     """Build trainer, agent and data of one run without evaluation, as ``train.py`` does."""
-    quiet()
-    settle_cuda_check()
-    torch.set_num_threads(1)
     data = RLDataModule(
         f"gym:{setting.env}",
         total_env_steps=steps,
@@ -83,7 +80,15 @@ def our_agent(
     )
     hidden = [setting.hidden, setting.hidden]
     module = module_class(**data.model_arguments(), hidden=hidden, batch_size=setting.batch_size, **options)
-    trainer = Trainer(
+    return bare_trainer(data), module, data
+
+
+def bare_trainer(data: RLDataModule) -> Trainer:
+    """Return a trainer on one thread that neither evaluates, logs nor saves, as fast as ``train.py`` makes it."""
+    quiet()
+    settle_cuda_check()
+    torch.set_num_threads(1)
+    return Trainer(
         accelerator="cpu",
         logger=False,
         enable_progress_bar=False,
@@ -92,7 +97,6 @@ def our_agent(
         limit_val_batches=0,
         **data.trainer_defaults(),
     )
-    return trainer, module, data
 
 
 def their_agent(setting: Setting, steps: int, learning_starts: int) -> Any:

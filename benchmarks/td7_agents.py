@@ -1,39 +1,16 @@
 """TD7 agents with equal networks, batches and replays, ours and the one-file script, to be timed side by side."""
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
-from lightning import Trainer
 
+from benchmarks.sac_agents import Setting, bare_trainer
 from benchmarks.td7_script import TD7Script
 from benchmarks.timing import Timed
 from datamodules import RLDataModule
-from launcher.cuda_check import settle_cuda_check
-from launcher.quiet import quiet
 from lightning_modules.r2r2.redundancy import RedundancyReduction
 from lightning_modules.r2r2.td7_module import TD7Module
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What both sides share.
-
-    Attributes:
-        env: a registered Gymnasium environment.
-        width: length of the embeddings and width of the hidden layers.
-        batch_size: transitions of an update.
-    """
-
-    env: str
-    width: int
-    batch_size: int
-
-    @property
-    def sizes(self) -> str:
-        """The sizes in words."""
-        return f"{self.width}-{self.width}, batch {self.batch_size}"
 
 
 def our_update(setting: Setting, regularizer: RedundancyReduction | None = None) -> Timed:
@@ -51,7 +28,7 @@ def our_update(setting: Setting, regularizer: RedundancyReduction | None = None)
 def script_update(setting: Setting, redundancy: tuple[float, float] | None = None) -> Timed:
     """Return two updates of the script, on an equal replay of ours."""
     _, data = _played(setting)
-    sizes = data.obs_dim, data.action_dim, setting.width, setting.width
+    sizes = data.obs_dim, data.action_dim, setting.hidden, setting.hidden
     script = TD7Script(*sizes, redundancy=redundancy)
 
     def update() -> None:
@@ -64,9 +41,6 @@ def script_update(setting: Setting, redundancy: tuple[float, float] | None = Non
 
 def _played(setting: Setting, **options: Any) -> tuple[TD7Module, RLDataModule]:
     """Play ten batches of random decisions."""
-    quiet()
-    settle_cuda_check()
-    torch.set_num_threads(1)
     steps = 10 * setting.batch_size
     data = RLDataModule(
         f"gym:{setting.env}",
@@ -76,16 +50,7 @@ def _played(setting: Setting, **options: Any) -> tuple[TD7Module, RLDataModule]:
         replay_capacity=steps,
         prioritised=True,
     )
-    sizes: dict[str, Any] = {"latent_dim": setting.width, "hidden": setting.width, "batch_size": setting.batch_size}
+    sizes: dict[str, Any] = {"latent_dim": setting.hidden, "hidden": setting.hidden, "batch_size": setting.batch_size}
     module = TD7Module(**data.model_arguments(), **sizes, use_checkpoints=False, **options)
-    trainer = Trainer(
-        accelerator="cpu",
-        logger=False,
-        enable_progress_bar=False,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        limit_val_batches=0,
-        **data.trainer_defaults(),
-    )
-    trainer.fit(module, datamodule=data)
+    bare_trainer(data).fit(module, datamodule=data)
     return module, data
