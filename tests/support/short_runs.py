@@ -25,10 +25,16 @@ SMALL_MAZES = [
 ]
 DIGITS = ["--data.init_args.variant=digits8", "--data.init_args.size=8", "--data.init_args.pads=[2]"]
 
+FEW_TRANSITIONS = [
+    *("--data.init_args.transitions=64", "--data.init_args.val_transitions=18", "--data.init_args.test_transitions=19"),
+    "--data.init_args.batch_size=16",
+    "--model.init_args.regularizer.init_args.sync_batch=true",  # the penalty is quadratic in the batch
+]
 SHORT_RUNS: dict[str, list[object]] = {
     "toy": [*TOY, "--model.init_args.dropout=0"],
     "sheaf_admm": ["--config", CONFIGS / "sheaf_admm/sudoku.yaml", *TINY, "--model.init_args.train_horizon=[4,8]"],
     "sheaf_admm/mpnn": ["--config", CONFIGS / "sheaf_admm/sudoku_mpnn.yaml", *TINY],
     "sheaf_admm/maze": ["--config", CONFIGS / "sheaf_admm/maze.yaml", *TINY, *SMALL_MAZES],
+    "r2r2": ["--config", CONFIGS / "r2r2/representation.yaml", *TINY[3:], *FEW_TRANSITIONS],
     "sheaf_admm/mnist_cnn": ["--config", CONFIGS / "sheaf_admm/mnist_cnn.yaml", *TINY, *DIGITS],
 }
