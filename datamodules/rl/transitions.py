@@ -131,8 +131,10 @@ class TransitionDataModule(LeydenDataModule):
         """Read the transitions."""
         if self._given:
             ends = np.cumsum(list(self.sizes.values()))
-            pieces = [{name: values[end - size : end] for name, values in self._given.items()}
-                      for size, end in zip(self.sizes.values(), ends, strict=True)]  # fmt: skip
+            pieces = [
+                {name: values[end - size : end] for name, values in self._given.items()}
+                for size, end in zip(self.sizes.values(), ends, strict=True)
+            ]
         else:
             pieces = [read_transitions(self._kept(split)) for split in SPLITS]
         self.train_set, self.val_set, self.test_set = map(TransitionSet, pieces)
