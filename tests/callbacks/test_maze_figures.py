@@ -99,6 +99,6 @@ def test_animation_has_one_frame_an_iteration(tmp_path):
     frames = list(residual_frames(MAZE, SOLUTION, answers, primal))
     assert len({frame.shape for frame in frames}) == 1
     assert (frames[1] != frames[2]).any(axis=(1, 2)).mean() > 0.05
-    trainer = SimpleNamespace(default_root_dir=tmp_path, global_step=3, is_global_zero=True, loggers=[])
+    trainer = SimpleNamespace(default_root_dir=tmp_path, global_step=3, lightning_module=None, is_global_zero=True, loggers=[])
     path = publish_animation(trainer, iter(frames), "maze_test")
     assert Image.open(path).n_frames == 4

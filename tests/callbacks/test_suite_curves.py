@@ -32,7 +32,9 @@ class Agents(LightningModule):
 
 
 def test_the_figure_is_published(tmp_path):
-    trainer = SimpleNamespace(is_global_zero=True, callback_metrics=METRICS, default_root_dir=tmp_path, global_step=7, loggers=[])
+    trainer = SimpleNamespace(
+        is_global_zero=True, callback_metrics=METRICS, default_root_dir=tmp_path, global_step=7, lightning_module=None, loggers=[]
+    )
     SuiteCurves().on_test_end(trainer, Agents())
     assert (tmp_path / "figures" / "suites_test_7.png").exists()
     with pytest.raises(ValueError, match="no metric test/accuracy; the test measured: test/2x/open_accuracy"):

@@ -158,7 +158,7 @@ MISTAKES = {
     "unknown top key in a file": (["--config=modle.yaml"], "unknown key 'modle.class_path'; did you mean 'model'?"),
     "unknown callback": (["--trainer.callbacks=callbacks.EMAWeight"], "no class callbacks.EMAWeight; did you mean 'EMAWeights'?"),
     "wrong choice": (["--trainer.callbacks=toy.Choosy", "--trainer.callbacks.mode=c"], "one of 'a', 'b', got 'c'"),
-    "refused by a constructor": (["--resume.every_n_steps=0"], "ExactResume needs every_n_steps >= 1, got 0"),
+    "refused by a constructor": (["--resume.every_n_steps=0"], "ExactResume needs positive numbers, got every_n_steps=0"),
     "refused by the data": (["--data.init_args.max_epochs=-7"], "max_epochs=-7 is negative"),
     "missing file": (["--config=nowhere.yaml"], "there is no file nowhere.yaml"),
     "bad data": (["--data.init_args.size=-1"], "size=-1 is negative: use a positive number of samples"),
