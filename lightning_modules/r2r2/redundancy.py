@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.nn.functional import all_gather
 from torch.nn import functional
 
 
@@ -97,6 +96,8 @@ class RedundancyReduction(nn.Module):
             ValueError: if there are not at least two samples and two features, or the latents have other dimensions than these.
         """
         if self.sync_batch and distributed.is_available() and distributed.is_initialized():
+            from torch.distributed.nn.functional import all_gather  # differentiable; not in builds of torch without distributed
+
             z_Bd = torch.cat(all_gather(z_Bd))
         with torch.autocast(z_Bd.device.type, enabled=False):
             rr, var, logs = self._terms(z_Bd)
