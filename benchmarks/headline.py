@@ -125,18 +125,18 @@ def records_of(job: Job, experiment: Experiment) -> list[Record]:
         ValueError: if its summary lacks a metric of the experiment.
     """
     summary = job.summary()
+    curves = {f"{name}_at_{step}": value for name in experiment.learning_curve for step, value in job.series(name).items()}
+    measured = summary["metrics"] | curves
     names = dict.fromkeys([*(metric.name for metric in experiment.metrics), *experiment.curve])
-    if not any(name in summary["metrics"] for name in experiment.curve):  # a model without iterations has no such curve
+    if not any(name in measured for name in experiment.curve):  # a model without iterations has no such curve
         names = dict.fromkeys(metric.name for metric in experiment.metrics)
-    missing = [name for name in names if name not in summary["metrics"]]
+    missing = [name for name in names if name not in measured]
     if missing:
-        known = ", ".join(sorted(summary["metrics"]))
+        known = ", ".join(sorted(measured))
         raise ValueError(f"run {job.name} did not measure {', '.join(missing)}; it has: {known}")
     cost = (summary["steps"], summary["train_seconds"], summary["parameters"])
     config = "" if experiment.variants[job.variant].overrides else config_name(job.config)
-    values = {name: math.nan if summary["metrics"][name] is None else summary["metrics"][name] for name in names}
-    for name in experiment.learning_curve:
-        values |= {f"{name}_at_{step}": value for step, value in job.series(name).items()}
+    values = {name: math.nan if measured[name] is None else measured[name] for name in names} | curves
     return [Record(job.experiment, job.variant, name, job.seed, value, *cost, config) for name, value in values.items()]
 
 
