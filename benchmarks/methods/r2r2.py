@@ -91,9 +91,9 @@ UTD = Experiment(
     name="halfcheetah_utd",
     title=f"HalfCheetah-v5 after {AGENT_STEPS:,} steps".replace(",", " "),
     description=(
-        "TD7 with 64 units and features, batches of 64, one or 20 updates for each decision after 500 random ones; the settings are "
-        "those of the papers, none was tuned. The checkpoint with the best mean return of five evaluation episodes is tested on 20 "
-        "others. Effective ranks are those of the last agent's features of its newest 2 000 states."
+        "TD7 with 64 units and features, batches of 64, one or 20 updates a step after 500 random steps; the settings are those of "
+        "the papers, none was tuned. The checkpoint with the best mean return of five evaluation episodes is tested on 20 others. "
+        "Effective ranks are those of the last agent's features of its newest 2 000 states."
     ),
     variants={
         "td7_utd1": agent("TD7, 1 update", "_td7", utd=1),
