@@ -108,6 +108,7 @@ class Experiment:
         steps_option: option that receives the number of steps.
         headline: whether README shows it too, not only the method's own pages.
         seed_options: options that receive the number of the repetition.
+        on_request: run it only where ``--only`` names it, as a laptop cannot.
 
     Raises:
         ValueError: if a variant runs after one that does not stand before it, or after any in an experiment with tuning.
@@ -127,6 +128,7 @@ class Experiment:
     steps_option: str = "trainer.max_steps"
     headline: bool = True
     seed_options: Sequence[str] = ("seed_everything",)
+    on_request: bool = False
 
     def __post_init__(self) -> None:
         for position, (name, variant) in enumerate(self.variants.items()):

@@ -162,7 +162,9 @@ def _selected(options: argparse.Namespace) -> list[Experiment | Calculation]:
     experiments = load_experiments(options.method)
     _refuse_unknown("experiment", options.only, experiments)
     _refuse_unknown("variant", options.variants, {name for e in experiments.values() for name in e.titles})
-    return [experiment for name, experiment in experiments.items() if not options.only or name in options.only]
+    if options.only:
+        return [experiment for name, experiment in experiments.items() if name in options.only]
+    return [e for e in experiments.values() if not (isinstance(e, Experiment) and e.on_request)]
 
 
 def _refuse_unknown(what: str, given: Sequence[str], known: Any) -> None:
