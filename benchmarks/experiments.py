@@ -146,7 +146,10 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Calculation:
-    """An experiment without training: ``compute(variant, seed)`` returns the measured numbers by metric name."""
+    """An experiment without runs of ``train.py``: ``compute(variant, seed)`` returns the measured numbers by metric name.
+
+    A long one is ``resumable``: it keeps what it has computed beside the runs, goes on there, and computes several values at a time.
+    """
 
     name: str
     title: str
@@ -156,6 +159,7 @@ class Calculation:
     compute: Callable[[str, int], Mapping[str, float]]
     figures: Sequence[FigureSpec] = ()
     headline: bool = False
+    resumable: bool = False
 
 
 def method_names() -> list[str]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.calculating import calculate
 from benchmarks.experiments import REPOSITORY, Calculation, Experiment, Value, load_experiments, method_names
 from benchmarks.jobs import Job
 from benchmarks.planning import Plan
@@ -59,7 +60,7 @@ def _measure(experiment: Experiment | Calculation, plan: Plan, options: argparse
     print(f"{plan.method} {experiment.name}: {', '.join(chosen)}", flush=True)
     notes: dict[str, Any] = {"provenance": provenance(command)}
     if isinstance(experiment, Calculation):
-        records, failures = _calculate(experiment, chosen, plan.seeds), 0
+        records, failures = _calculate(experiment, chosen, plan), 0
     else:
         records, failures, notes["tuning"] = _train(experiment, chosen, plan)
     if records:
@@ -78,13 +79,15 @@ def _keep_tuning(old: dict[str, Any] | None, new: dict[str, Any] | None, variant
         new["runs"] = [run for run in old["runs"] if run["variant"] not in variants] + new["runs"]
 
 
-def _calculate(experiment: Calculation, variants: Sequence[str], seeds: int) -> list[Record]:
-    """Compute an experiment without training, here and now."""
+def _calculate(calculation: Calculation, variants: Sequence[str], plan: Plan) -> list[Record]:
+    """Compute an experiment without runs, on this machine."""
+    repetitions = [(variant, seed) for variant in variants for seed in range(1, plan.seeds + 1)]
+    folder = REPOSITORY / plan.root / plan.method / calculation.name
+    found = calculate(calculation, repetitions, folder, plan.execute.workers or 1, _say)
     return [
-        Record(experiment.name, variant, metric, seed, value, steps=0, seconds=0.0, params=0)
-        for variant in variants
-        for seed in range(1, seeds + 1)
-        for metric, value in experiment.compute(variant, seed).items()
+        Record(calculation.name, variant, metric, seed, value, steps=0, seconds=0.0, params=0)
+        for (variant, seed), values in found.items()
+        for metric, value in values.items()
     ]
 
 

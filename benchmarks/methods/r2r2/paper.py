@@ -10,7 +10,7 @@ DECISIONS = 500_000
 def task(name: str) -> Experiment:
     """One task; in the DeepMind Control suite a decision lasts two frames, and episodes never end early."""
     is_gym = name in GYM
-    data = {"env": f"gym:{name}"} if is_gym else {"env": f"dmc:{name}", "action_repeat": 2}
+    data: dict[str, Value] = {"env": f"gym:{name}"} if is_gym else {"env": f"dmc:{name}", "action_repeat": 2}
     return Experiment(
         name=f"paper_{name.lower().replace('-', '_')}",
         title=f"{name}, {DECISIONS:,} steps".replace(",", " "),
