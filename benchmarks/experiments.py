@@ -148,7 +148,7 @@ class Experiment:
 class Calculation:
     """An experiment without runs of ``train.py``: ``compute(variant, seed)`` returns the measured numbers by metric name.
 
-    A long one is ``resumable``: it keeps what it has computed beside the runs, goes on there, and computes several values at a time.
+    A long one is ``resumable``: it keeps what it has computed beside the runs, goes on there, and computes several at a time.
     """
 
     name: str
