@@ -26,13 +26,14 @@ class Metric:
         name: name in ``summary.json``.
         title: heading of the column.
         percent: whether it is a share.
-        interval: show mean ± standard error, or the interquartile mean with its 95 % bootstrap interval.
+        interval: show the mean ± its standard error or ± the standard deviation of a run, or the mean or interquartile mean with
+            its 95 % bootstrap interval.
     """
 
     name: str
     title: str
     percent: bool = False
-    interval: Literal["standard_error", "iqm"] = "standard_error"
+    interval: Literal["standard_error", "standard_deviation", "bootstrap", "iqm"] = "standard_error"
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,7 @@ class Calculation:
     """An experiment without runs of ``train.py``: ``compute(variant, seed)`` returns the measured numbers by metric name.
 
     A long one is ``resumable``: it keeps what it has computed beside the runs, goes on there, and computes several at a time.
+    ``summarise`` adds records that only all repetitions together can give, such as those of a setting chosen on validation data.
     """
 
     name: str
@@ -160,6 +162,7 @@ class Calculation:
     figures: Sequence[FigureSpec] = ()
     headline: bool = False
     resumable: bool = False
+    summarise: Callable[[Sequence[Record]], Sequence[Record]] | None = None
 
 
 def method_names() -> list[str]:

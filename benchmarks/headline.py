@@ -84,11 +84,12 @@ def _calculate(calculation: Calculation, variants: Sequence[str], plan: Plan) ->
     repetitions = [(variant, seed) for variant in variants for seed in range(1, plan.seeds + 1)]
     folder = REPOSITORY / plan.root / plan.method / calculation.name
     found = calculate(calculation, repetitions, folder, plan.execute.workers or 1, _say)
-    return [
+    records = [
         Record(calculation.name, variant, metric, seed, value, steps=0, seconds=0.0, params=0)
         for (variant, seed), values in found.items()
         for metric, value in values.items()
     ]
+    return [*records, *(calculation.summarise(records) if calculation.summarise else ())]
 
 
 def _train(experiment: Experiment, variants: Sequence[str], plan: Plan) -> tuple[list[Record], int, dict[str, Any] | None]:

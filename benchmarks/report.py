@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.bootstrap import bootstrap_interval, interquartile_mean
+from benchmarks.bootstrap import bootstrap_interval, interquartile_mean, mean
 from benchmarks.experiments import Calculation, Experiment
 from benchmarks.results import Record, Results, aggregate, by_variant
 
 MAX_COLUMNS_OF_ONE = 8
+STATISTICS = {"iqm": interquartile_mean, "bootstrap": mean}
+HEADINGS = {"iqm": "IQM [95 % interval]", "bootstrap": "mean [95 % interval]", "standard_deviation": "mean ± standard deviation"}
 
 
 def describe(experiment: Experiment | Calculation, method: str) -> dict[str, Any]:
@@ -50,18 +52,21 @@ def markdown(method: str, results: Results) -> str:
 
 
 def format_runs(values: Sequence[float], percent: bool, interval: str = "standard_error") -> str:
-    """Write ``mean ± standard error`` or ``interquartile mean [low, high]``; a single run has no interval."""
+    """Write ``mean ± standard error`` (or deviation) or ``(interquartile) mean [low, high]``; a single run has no interval."""
     if not values:
         return "–"
     if not all(map(math.isfinite, values)):
         return "diverged"
-    if interval == "iqm" and len(values) > 1:
-        middle = float(interquartile_mean(np.asarray(values)))
-        low, high = (_number(bound, percent) for bound in bootstrap_interval(values, interquartile_mean))
+    if interval in STATISTICS and len(values) > 1:
+        statistic = STATISTICS[interval]
+        middle = float(statistic(np.asarray(values)))
+        low, high = (_number(bound, percent) for bound in bootstrap_interval(values, statistic))
         return f"{_number(middle, percent)} [{low}, {high}]"
     found = aggregate(values)
-    mean, error = _number(found.mean, percent), found.standard_error
-    return mean if error is None else f"{mean} ± {_number(error, percent)}"
+    centre, error = _number(found.mean, percent), found.standard_error
+    if interval == "standard_deviation" and error is not None:
+        error *= math.sqrt(found.n)
+    return centre if error is None else f"{centre} ± {_number(error, percent)}"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
@@ -124,7 +129,7 @@ def results_table(experiment: dict[str, Any], records: Sequence[Record]) -> str:
 def _heading(column: Mapping[str, Any]) -> str:
     """Return the heading of a column: what is measured, its unit, and what the interval is if it is no standard error."""
     title = f"{column['title']} (%)" if column["percent"] else column["title"]
-    return title if _interval(column) == "standard_error" else f"{title}, IQM [95 % interval]"
+    return f"{title}, {HEADINGS[_interval(column)]}" if _interval(column) in HEADINGS else title
 
 
 def _interval(column: Mapping[str, Any]) -> str:
