@@ -6,6 +6,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "base": ["LeydenDataModule"],
+        "graphs.gauge_sbm": ["GaugeSBMDataModule"],
+        "graphs.heterophilous": ["HeterophilousGraphDataModule"],
         "mazes": ["MazeDataModule"],
         "mnist_patches": ["MNISTPatchDataModule"],
         "rl.datamodule": ["RLDataModule"],
