@@ -5,6 +5,11 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
+        "gesc.connection": ["U1Connection"],
+        "gesc.conv": ["GESCConv"],
+        "gesc.module": ["GESCModule"],
+        "gesc.network": ["GESC"],
+        "gesc.node_classifier": ["NodeClassifier"],
         "protosac.distillation": ["KMeansPolicyModule", "PWNetModule"],
         "protosac.module": ["ProtoSACModule"],
         "protosac.prototype_actor": ["PrototypeActor"],

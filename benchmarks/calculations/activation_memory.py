@@ -1,7 +1,9 @@
 """How much memory a training step of Sheaf-ADMM needs, against the number of unrolled iterations."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
+
+from benchmarks.allocated_memory import allocated_peak
 
 SIDE, BATCH = 19, 8
 ITERATIONS = (5, 10, 20, 40)
@@ -37,18 +39,3 @@ def peak_memory(variant: str, seed: int) -> Mapping[str, float]:
     step(ITERATIONS[0])
     peaks = {k: allocated_peak(lambda k=k: step(k)) / 2**20 for k in ITERATIONS}  # type: ignore[misc]
     return {METRIC: peaks[ITERATIONS[-1]], **{f"{METRIC}_at_{k}": peak for k, peak in peaks.items()}}
-
-
-def allocated_peak(work: Callable[[], None]) -> int:
-    """Return the greatest number of bytes that ``work`` holds at a time on the CPU, beyond what was there before."""
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-        work()
-    assert recorded.profiler is not None
-    events = [event for event in recorded.profiler.kineto_results.events() if event.name() == "[memory]"]
-    held = peak = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        held += event.nbytes()
-        peak = max(peak, held)
-    return peak

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from benchmarks.calculations.activation_memory import METRIC, allocated_peak, peak_memory
+from benchmarks.allocated_memory import allocated_peak
+from benchmarks.calculations.activation_memory import METRIC, peak_memory
 
 
 def test_peak_of_known_allocations():

@@ -30,11 +30,18 @@ FEW_TRANSITIONS = [
     "--data.init_args.batch_size=16",
     "--model.init_args.regularizer.init_args.sync_batch=true",  # the penalty is quadratic in the batch
 ]
+SMALL_GRAPH = ["--data.init_args.nodes=60", "--data.init_args.degree=6"]
+SEVERAL_EPOCHS = ["--trainer.max_epochs=9", "--trainer.log_every_n_steps=1", "--resume.every_n_steps=2"]
+WITHOUT_DROPOUT = [f"--model.init_args.{name}=0" for name in ("attn_dropout", "dropout", "classifier_dropout")]
+SAMPLED = ["--data.init_args.num_neighbors=[3,3]", "--data.init_args.batch_size=10"]
 SHORT_RUNS: dict[str, list[object]] = {
     "toy": [*TOY, "--model.init_args.dropout=0"],
     "sheaf_admm": ["--config", CONFIGS / "sheaf_admm/sudoku.yaml", *TINY, "--model.init_args.train_horizon=[4,8]"],
     "sheaf_admm/mpnn": ["--config", CONFIGS / "sheaf_admm/sudoku_mpnn.yaml", *TINY],
     "sheaf_admm/maze": ["--config", CONFIGS / "sheaf_admm/maze.yaml", *TINY, *SMALL_MAZES],
     "r2r2": ["--config", CONFIGS / "r2r2/representation.yaml", *TINY[3:], *FEW_TRANSITIONS],
+    "gesc": ["--config", CONFIGS / "gesc/gauge_sbm.yaml", *SMALL_GRAPH, *SEVERAL_EPOCHS, *WITHOUT_DROPOUT],
+    "gesc/sampled": ["--config", CONFIGS / "gesc/gauge_sbm.yaml", *SMALL_GRAPH, *SEVERAL_EPOCHS, *WITHOUT_DROPOUT, *SAMPLED],
+    "gesc/gcn": ["--config", CONFIGS / "gesc/gauge_sbm_gcn.yaml", *SMALL_GRAPH, *SEVERAL_EPOCHS, WITHOUT_DROPOUT[1]],
     "sheaf_admm/mnist_cnn": ["--config", CONFIGS / "sheaf_admm/mnist_cnn.yaml", *TINY, *DIGITS],
 }

@@ -1,0 +1,1 @@
+"""GESC: gauge-equivariant graph network whose messages lose the part that the receiving node already has."""
