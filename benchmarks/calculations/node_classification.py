@@ -1,5 +1,6 @@
 """Trains node classifiers in this process: thousands of short runs would mostly wait for their imports."""
 
+import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from tempfile import TemporaryDirectory
@@ -57,6 +58,7 @@ def trained(dataset: str, model: str, rate: float, repetition: int) -> Mapping[s
     from callbacks import OracleTestMaximum
     from datamodules import HeterophilousGraphDataModule
 
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)  # else some lines for each of thousands of runs
     seed_everything(repetition, verbose=False)
     data = HeterophilousGraphDataModule(dataset, split=repetition - 1)
     data.prepare_data()
