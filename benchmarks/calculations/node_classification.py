@@ -9,7 +9,6 @@ from typing import Any
 EPOCHS, PATIENCE, WIDTH = 200, 60, 32
 RATES = (0.01, 0.005, 0.001)
 CLIP = 5.0
-MEASURES = {"val": "best_val", "accuracy": "test", "accuracy_cs_lp": "test, post-processed", "oracle": "best test epoch"}
 
 
 def classifier(backbone: str, **options: Any) -> Any:
@@ -34,12 +33,26 @@ MODELS: Mapping[str, Callable[..., Any]] = {
 }
 
 
+ABLATIONS: Mapping[str, Callable[..., Any]] = {
+    "no_sic": partial(gesc, sic=0.0),
+    "sic_everywhere": partial(gesc, sic=1.5),
+    "trivial": partial(gesc, connection="trivial"),
+    "magnetic": partial(gesc, connection="magnetic"),
+    "no_gate": partial(gesc, gate="none"),
+    "soft_gate": partial(gesc, gate="soft"),
+    "split_norm": partial(gesc, norm="split"),
+    "no_consistency": partial(gesc, consistency_weight=0.0),
+    "magnet": partial(classifier, "magnet"),
+    "magnet_q0": partial(classifier, "magnet", magnetic_q=0.0),
+}
+
+
 def accuracies(dataset: str, model: str, repetition: int) -> Mapping[str, float]:
     """Train a model on one split with every learning rate.
 
     Args:
         dataset: name of a graph.
-        model: a key of ``MODELS``.
+        model: a key of ``MODELS`` or ``ABLATIONS``.
         repetition: number of the split, from 1, and seed of the weights.
 
     Returns:
@@ -62,7 +75,7 @@ def trained(dataset: str, model: str, rate: float, repetition: int) -> Mapping[s
     seed_everything(repetition, verbose=False)
     data = HeterophilousGraphDataModule(dataset, split=repetition - 1)
     data.prepare_data()
-    module = MODELS[model](**data.model_arguments(), lr=rate)
+    module = {**MODELS, **ABLATIONS}[model](**data.model_arguments(), lr=rate)
     with TemporaryDirectory() as folder:
         best = ModelCheckpoint(folder, monitor="val/accuracy", mode="max", save_weights_only=True)
         oracle = OracleTestMaximum()

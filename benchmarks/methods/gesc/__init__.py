@@ -1,5 +1,5 @@
 """Experiments of GESC."""
 
-from benchmarks.methods.gesc import gauge, heterophily, memory
+from benchmarks.methods.gesc import gauge, heterophily, mechanism, memory
 
-EXPERIMENTS = (gauge.GAUGE, *heterophily.EXPERIMENTS, memory.MEMORY)
+EXPERIMENTS = (gauge.GAUGE, *heterophily.EXPERIMENTS, mechanism.MECHANISM, memory.MEMORY)
