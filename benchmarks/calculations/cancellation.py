@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from benchmarks.quiet_trainer import quiet_trainer
+
 DATASET, DEPTHS, EPOCHS, RATE = "texas", (2, 4, 8, 16), 100, 0.005
 STRENGTHS = {"s_0": 0.0, "s_1": 1.0, "s_1.5": 1.5}
 
@@ -26,7 +28,7 @@ def cancellation(variant: str, seed: int) -> Mapping[str, float]:
 
 def trained(strength: float, depth: int, seed: int) -> Mapping[str, float]:
     """Train one network and measure it."""
-    from lightning.pytorch import Trainer, seed_everything
+    from lightning.pytorch import seed_everything
 
     from datamodules import HeterophilousGraphDataModule
     from lightning_modules import GESCModule
@@ -34,18 +36,7 @@ def trained(strength: float, depth: int, seed: int) -> Mapping[str, float]:
     seed_everything(seed, verbose=False)
     data = HeterophilousGraphDataModule(DATASET, split=seed - 1)
     module = GESCModule(**data.model_arguments(), hidden=32, heads=2, layers=depth, sic=strength, lr=RATE)
-    trainer = Trainer(
-        max_epochs=EPOCHS,
-        limit_val_batches=0,
-        gradient_clip_val=5.0,
-        accelerator="cpu",
-        devices=1,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        **data.trainer_defaults(),
-    )
+    trainer = quiet_trainer(data, EPOCHS, limit_val_batches=0, enable_checkpointing=False)
     trainer.fit(module, datamodule=data)
     (measured,) = trainer.test(module, datamodule=data, verbose=False)
     (graph,) = data.val_dataloader()

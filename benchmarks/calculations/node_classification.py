@@ -1,14 +1,14 @@
 """Trains node classifiers in this process: thousands of short runs would mostly wait for their imports."""
 
-import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks.quiet_trainer import quiet_trainer
+
 EPOCHS, PATIENCE, WIDTH = 200, 60, 32
 RATES = (0.01, 0.005, 0.001)
-CLIP = 5.0
 
 
 def classifier(backbone: str, **options: Any) -> Any:
@@ -65,13 +65,12 @@ def accuracies(dataset: str, model: str, repetition: int) -> Mapping[str, float]
 
 def trained(dataset: str, model: str, rate: float, repetition: int) -> Mapping[str, float]:
     """Train with one learning rate and test the epoch with the best validation accuracy."""
-    from lightning.pytorch import Trainer, seed_everything
+    from lightning.pytorch import seed_everything
     from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
     from callbacks import OracleTestMaximum
     from datamodules import HeterophilousGraphDataModule
 
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)  # else some lines for each of thousands of runs
     seed_everything(repetition, verbose=False)
     data = HeterophilousGraphDataModule(dataset, split=repetition - 1)
     data.prepare_data()
@@ -79,18 +78,8 @@ def trained(dataset: str, model: str, rate: float, repetition: int) -> Mapping[s
     with TemporaryDirectory() as folder:
         best = ModelCheckpoint(folder, monitor="val/accuracy", mode="max", save_weights_only=True)
         oracle = OracleTestMaximum()
-        trainer = Trainer(
-            max_epochs=EPOCHS,
-            gradient_clip_val=CLIP,
-            callbacks=[best, EarlyStopping("val/accuracy", mode="max", patience=PATIENCE), oracle],
-            accelerator="cpu",
-            devices=1,
-            logger=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            default_root_dir=folder,
-            **data.trainer_defaults(),
-        )
+        stop = EarlyStopping("val/accuracy", mode="max", patience=PATIENCE)
+        trainer = quiet_trainer(data, EPOCHS, callbacks=[best, stop, oracle], default_root_dir=folder)
         trainer.fit(module, datamodule=data)
         tested = {}
         for post in ("none", "cs_lp"):
