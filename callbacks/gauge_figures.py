@@ -59,26 +59,30 @@ def alignment_figure(histograms: Sequence[Mapping[str, Tensor]]) -> "Figure":
 
 
 def phase_figure(histograms: Sequence[Mapping[str, Tensor]]) -> "Figure | None":
-    """Draw the phases of the edges on the circle, links inside a class and between classes apart; None if all are 0.
+    """Draw the phases of the edges, and what angle is left between neighbours after transport; None if all phases are 0.
 
     Args:
-        histograms: for each layer the counts ``phase_within`` and ``phase_between`` in equal bins of [-π, π], and whether
-            ``phases_differ`` from 0; the phases of all layers are those of the first.
+        histograms: for each layer the counts ``phase_within``, ``phase_between``, ``angle_within`` and ``angle_between`` in equal
+            bins of [-π, π], and whether ``phases_differ`` from 0; the phases of all layers are those of the first, the angles are
+            shown for the last.
     """
     if not histograms or not histograms[0]["phases_differ"]:
         return None
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4.6, 4.4), layout="constrained")
-    axes: Any = figure.add_subplot(projection="polar")
-    counts = histograms[0]
-    edges = np.linspace(-np.pi, np.pi, len(counts["phase_within"]) + 1)
-    middles, width = (edges[:-1] + edges[1:]) / 2, edges[1] - edges[0]
-    for (kind, label), colour in zip(KINDS.items(), PALETTE, strict=False):
-        axes.bar(middles, _density(counts[f"phase_{kind}"], edges), width, color=colour, alpha=0.45, label=label)
-    axes.set_yticklabels([])
-    axes.set_title("phases of the links")
-    axes.legend(loc="lower left", bbox_to_anchor=(-0.12, -0.12))
+    figure = Figure(figsize=(8.4, 4.6), layout="constrained")
+    panels: Any = figure.subplots(1, 2, subplot_kw={"projection": "polar"})
+    last = len(histograms) - 1
+    shown = (("phase", 0, "phases of the links"), ("angle", last, f"angles left after transport, layer {last}"))
+    for axes, (name, layer, title) in zip(panels, shown, strict=True):
+        edges = np.linspace(-np.pi, np.pi, len(histograms[layer][f"{name}_within"]) + 1)
+        middles, width = (edges[:-1] + edges[1:]) / 2, edges[1] - edges[0]
+        for (kind, label), colour in zip(KINDS.items(), PALETTE, strict=False):
+            density = _density(histograms[layer][f"{name}_{kind}"], edges)
+            axes.bar(middles, density, width, color=colour, alpha=0.45, label=label)
+        axes.set_yticklabels([])
+        axes.set_title(title)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 
 

@@ -20,8 +20,8 @@ _SCALARS = ("parallel_fraction", "eta", "gate_share", "dirichlet_energy")
 class Diagnosable(Protocol):
     """A module that tells for each of its layers what it does with the E' edges of a graph that are no self-loops.
 
-    A layer tells ``parallel_fraction``, ``alignment`` and ``phase``, each ``[E']`` in the order of the graph's ``edge_index``, and
-    the scalars ``eta``, ``gate_share`` and ``dirichlet_energy``.
+    A layer tells ``parallel_fraction``, ``alignment``, ``angle`` and ``phase``, each ``[E']`` in the order of the graph's
+    ``edge_index``, and the scalars ``eta``, ``gate_share`` and ``dirichlet_energy``.
     """
 
     def diagnose(self, batch: Any) -> Sequence[Mapping[str, Tensor]]: ...
@@ -38,7 +38,8 @@ class SICMonitor(Callback):
     - ``sic/dirichlet_energy_<layer>``: how much the states differ along the edges, which oversmoothing lets vanish.
 
     The figures are ``parallel_fraction`` over epochs, and of the last measurement ``alignment`` (histograms of the links inside a
-    class and between classes) and ``phases`` (histograms of the edges' phases, if they are not all 0). Self-loops do not count.
+    class and between classes) and ``phases`` (histograms of the edges' phases, and of the angles between neighbours that are left
+    after transport, if not all phases are 0). Self-loops do not count.
 
     Args:
         every_n_epochs: measure at the validations of every so many epochs.
@@ -99,14 +100,13 @@ def _within_class(batch: Any) -> Tensor:
 
 
 def _histograms(layer: Mapping[str, Tensor], same_E: Tensor) -> dict[str, Tensor]:
-    """Count the links of a layer, all ``[BINS]``: alignments in [-1, 1] by kind of link, phases in [-π, π]."""
+    """Count the links of a layer by kind, all ``[BINS]``: alignments in [-1, 1], phases and angles in [-π, π]."""
     alignment_E = layer["alignment"].float().cpu().clamp(-1, 1)
-    phase_E = layer["phase"].float().cpu()
+    phase_E, angle_E = layer["phase"].float().cpu(), layer["angle"].float().cpu()
     wrapped_E = torch.atan2(phase_E.sin(), phase_E.cos())
-    return {
-        "within": torch.histc(alignment_E[same_E], BINS, -1, 1),
-        "between": torch.histc(alignment_E[~same_E], BINS, -1, 1),
-        "phase_within": torch.histc(wrapped_E[same_E], BINS, -torch.pi, torch.pi),
-        "phase_between": torch.histc(wrapped_E[~same_E], BINS, -torch.pi, torch.pi),
-        "phases_differ": (phase_E.abs() > 1e-6).any(),
-    }
+    counts = {"phases_differ": (phase_E.abs() > 1e-6).any()}
+    for kind, chosen_E in (("within", same_E), ("between", ~same_E)):
+        counts[kind] = torch.histc(alignment_E[chosen_E], BINS, -1, 1)
+        counts[f"phase_{kind}"] = torch.histc(wrapped_E[chosen_E], BINS, -torch.pi, torch.pi)
+        counts[f"angle_{kind}"] = torch.histc(angle_E[chosen_E], BINS, -torch.pi, torch.pi)
+    return counts

@@ -42,16 +42,21 @@ def unit(h_Nd: Tensor) -> Tensor:
     return h_Nd / squared_norm(h_Nd).sqrt()
 
 
-def alignment(h_Nd: Tensor, edges: SortedEdges, phase_E: Tensor | None = None) -> Tensor:
-    """Return c of each edge, ``[E]`` real, in the order of ``edges``, which is that of ``phase_E`` too.
+def carried_product(h_Nd: Tensor, edges: SortedEdges, phase_E: Tensor | None = None) -> Tensor:
+    r"""Return :math:`\langle h_i, U_{ij} h_j \rangle / (\lVert h_i \rVert \lVert h_j \rVert)` of each edge, ``[E]`` complex.
 
-    A real ``h`` gives the plain cosine.
+    Edges are in the order of ``edges``, which is that of ``phase_E`` too; a real ``h`` gives the plain cosine.
     """
     unit_Nd = unit(h_Nd)
     if not h_Nd.is_complex():
         unit_Nd = torch.view_as_complex(torch.stack([unit_Nd, torch.zeros_like(unit_Nd)], -1))
     product_E = edge_inner_products(unit_Nd, unit_Nd, edges)
-    return product_E.real if phase_E is None else phase_E.cos() * product_E.real - phase_E.sin() * product_E.imag
+    return product_E if phase_E is None else product_E * torch.polar(torch.ones_like(phase_E), phase_E)
+
+
+def alignment(h_Nd: Tensor, edges: SortedEdges, phase_E: Tensor | None = None) -> Tensor:
+    """Return c of each edge, the real part of ``carried_product``, ``[E]``."""
+    return carried_product(h_Nd, edges, phase_E).real
 
 
 def gate_value(alignment_E: Tensor, gate: Gate, sharpness: float = 1.0) -> Tensor:

@@ -17,7 +17,7 @@ from lightning_modules.gesc.complex_layers import ComplexLinear, as_complex, che
 from lightning_modules.gesc.connection import ConnectionKind, U1Connection
 from lightning_modules.gesc.conv import GESCConv, Norm
 from lightning_modules.gesc.gauge import dirichlet_energy, self_parallel_fraction
-from lightning_modules.gesc.interference import Gate, alignment
+from lightning_modules.gesc.interference import Gate, carried_product
 from lightning_modules.gesc.sorted_edges import SortedEdges
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -150,8 +150,9 @@ class GESC(nn.Module):
 
         Returns:
             For each layer, over the edges that are no self-loops: ``parallel_fraction`` (share of a message along its receiver,
-            mean over heads), ``alignment`` (c) and ``phase`` (θ), each ``[E']``; and the scalars ``eta``, ``gate_share`` (mean k
-            over these edges) and ``dirichlet_energy`` of the layer's output over all edges.
+            mean over heads), ``alignment`` (c), ``angle`` (from a state to its neighbour's after transport, in [-π, π]) and
+            ``phase`` (θ), each ``[E']``; and the scalars ``eta``, ``gate_share`` (mean k over these edges) and
+            ``dirichlet_energy`` of the layer's output over all edges.
         """
         h_Nd, phase_E, edges = self._start(data)
         inputs = [h_Nd, *(states := self._layers(h_Nd, data.edge_index, phase_E, edges))]
@@ -159,16 +160,18 @@ class GESC(nn.Module):
         sorted_phase_E = None if phase_E is None else edges.sort(phase_E)
         phase = h_Nd.real.new_zeros(len(between)) if phase_E is None else phase_E
         convs = [conv for conv in self.convs if isinstance(conv, GESCConv)]
+        products = [edges.unsort(carried_product(h_in_Nd, edges, sorted_phase_E))[between] for h_in_Nd in inputs[:-1]]
         return [
             {
                 "parallel_fraction": self_parallel_fraction(h_in_Nd, as_complex(conv.weight), data.edge_index)[between],
-                "alignment": edges.unsort(alignment(h_in_Nd, edges, sorted_phase_E))[between],
+                "alignment": product.real,
+                "angle": product.angle(),
                 "phase": phase[between],
                 "eta": conv.eta.detach(),
                 "gate_share": edges.unsort(conv.edge_gate(h_in_Nd, edges, sorted_phase_E))[between].mean(),
                 "dirichlet_energy": dirichlet_energy(h_out_Nd, data.edge_index, phase_E),
             }
-            for conv, h_in_Nd, h_out_Nd in zip(convs, inputs[:-1], states, strict=True)
+            for conv, h_in_Nd, h_out_Nd, product in zip(convs, inputs[:-1], states, products, strict=True)
         ]
 
     def _start(self, data: Data) -> tuple[Tensor, Tensor | None, SortedEdges]:

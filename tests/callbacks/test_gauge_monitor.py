@@ -33,6 +33,7 @@ class Layers(LightningModule):
         first = {
             "parallel_fraction": torch.tensor([0.1, 0.2, 0.3, 0.4]) + self.current_epoch,
             "alignment": ALIGNMENT,
+            "angle": torch.tensor([0.1, -0.1, 3.1, -3.1]),
             "phase": self.phase * torch.tensor([1.0, -1.0, 1.5, -1.5]),
             "eta": torch.tensor(0.9),
             "gate_share": torch.tensor(0.5),
@@ -90,6 +91,8 @@ def test_links_inside_a_class_and_between_classes_are_apart(tmp_path: Path):
     wrapped = sorted([4.5 - 2 * math.pi, 2 * math.pi - 4.5])
     assert at == [math.floor((phase + math.pi) / (2 * math.pi) * BINS) for phase in wrapped], "phases are wrapped to the circle"
     assert counts["phase_within"].sum() == 2
+    assert counts["angle_within"].nonzero()[:, 0].tolist() == [BINS // 2 - 1, BINS // 2]
+    assert counts["angle_between"].nonzero()[:, 0].tolist() == [0, BINS - 1]
 
 
 def test_without_phases_there_is_no_picture_of_them(tmp_path: Path):
@@ -113,6 +116,8 @@ def test_the_figures_show_the_numbers():
             "between": counts.flip(0),
             "phase_within": counts,
             "phase_between": counts,
+            "angle_within": counts,
+            "angle_between": counts,
             "phases_differ": torch.tensor(True),
         }
     ] * 3
@@ -123,7 +128,7 @@ def test_the_figures_show_the_numbers():
     assert values[0] * (edges[1] - edges[0]) == pytest.approx(1), "a density"
     polar: Any = phase_figure(histograms)
     assert polar is not None
-    assert len(polar.axes[0].patches) == 2 * BINS
+    assert [len(axes.patches) for axes in polar.axes] == [2 * BINS] * 2
     assert rasterise(polar).std() > 0
 
 

@@ -184,15 +184,16 @@ def test_diagnosis_agrees_with_the_measures_it_names():
         terms = conv.edge_terms(h_i, h_j, THETA[between])
         weight = torch.view_as_complex(conv.weight)
         assert (layer["parallel_fraction"] - self_parallel_fraction(h_in, weight, EDGE_INDEX)[between]).abs().max() < 1e-12
-        cosine = (h_i.conj() * torch.exp(1j * THETA[between])[:, None] * h_j).sum(1).real / (h_i.norm(dim=1) * h_j.norm(dim=1))
-        assert (layer["alignment"] - cosine).abs().max() < 1e-10
+        product = (h_i.conj() * torch.exp(1j * THETA[between])[:, None] * h_j).sum(1) / (h_i.norm(dim=1) * h_j.norm(dim=1))
+        assert (layer["alignment"] - product.real).abs().max() < 1e-10
+        assert (torch.exp(1j * layer["angle"]) - product / product.abs()).abs().max() < 1e-10
         assert torch.equal(layer["phase"], THETA[between])
         assert layer["eta"].item() == pytest.approx(conv.sic * torch.sigmoid(torch.tensor(0.5)).item())
         assert layer["gate_share"].item() == pytest.approx(terms.gate.mean().item())
         assert layer["dirichlet_energy"].item() == pytest.approx(dirichlet_energy(h_out, EDGE_INDEX, THETA).item())
         assert all(not value.requires_grad for value in layer.values())
     for layer, other in zip(layers, model.diagnose(turned), strict=True):
-        for name in ("parallel_fraction", "alignment", "gate_share", "dirichlet_energy"):
+        for name in ("parallel_fraction", "alignment", "angle", "gate_share", "dirichlet_energy"):
             assert (layer[name] - other[name]).abs().max() < 1e-10
     trivial = GESC.from_preset("official_code", 5, 4, hidden=6).eval().diagnose(real_data())
     assert not trivial[0]["phase"].any()
