@@ -13,8 +13,8 @@ from torch_geometric.data import Data
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
-from lightning_modules.gesc.optimizer import adamw_with_cosine
 from lightning_modules.gesc.post_process import Post, post_process
+from lightning_modules.optimizer import adamw
 
 SKIPPED_IN_A_ROW = 20
 """So many skipped steps end a run."""
@@ -148,8 +148,14 @@ class NodeClassification(LightningModule, ABC):
         return {"probabilities": self._probabilities(batch), **nodes}
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        run = self.trainer.max_steps, self.trainer.max_epochs
-        return adamw_with_cosine(self.parameters(), self.lr, self.weight_decay, self.min_lr_ratio, *run)
+        return adamw(
+            self.parameters(),
+            self.lr,
+            self.weight_decay,
+            min_lr_ratio=self.min_lr_ratio,
+            max_steps=self.trainer.max_steps,
+            max_epochs=self.trainer.max_epochs,
+        )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["skipped_steps"] = [self.skipped_steps, self._skipped_in_a_row]

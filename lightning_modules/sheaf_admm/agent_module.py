@@ -11,8 +11,8 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
 
+from lightning_modules.optimizer import adamw
 from lightning_modules.sheaf_admm.metrics import IterationsToSolve
-from lightning_modules.sheaf_admm.optimizer import adamw_with_warmup
 from lightning_modules.sheaf_admm.task import AgentTask, Batch
 
 Horizon = int | tuple[int, int]
@@ -132,7 +132,7 @@ class AgentModule(LightningModule, ABC):
         return self(batch).argmax(dim=-1)
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        return adamw_with_warmup(self.parameters(), self.lr, self.weight_decay, self.warmup_steps)
+        return adamw(self.parameters(), self.lr, self.weight_decay, warmup_steps=self.warmup_steps)
 
     def sample_horizon(self, step: int) -> int:
         """Number of iterations of a training step; equal on all ranks."""

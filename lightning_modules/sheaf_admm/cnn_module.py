@@ -8,9 +8,9 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 from torchmetrics import MeanMetric
 
+from lightning_modules.optimizer import adamw
 from lightning_modules.sheaf_admm.cnn import PatchCNN, SizeInvariantCNN
 from lightning_modules.sheaf_admm.metrics import CellAccuracy
-from lightning_modules.sheaf_admm.optimizer import adamw_with_warmup
 from lightning_modules.sheaf_admm.task import Batch
 
 
@@ -83,7 +83,7 @@ class PatchCNNModule(LightningModule):
         return self(batch).argmax(dim=-1)
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        return adamw_with_warmup(self.parameters(), self.lr, self.weight_decay, self.warmup_steps)
+        return adamw(self.parameters(), self.lr, self.weight_decay, warmup_steps=self.warmup_steps)
 
     def _evaluate(self, batch: Batch, prefix: str, loss: Any, accuracy: Any) -> None:
         """Update and log the loss and the share of images named rightly."""

@@ -14,7 +14,6 @@ from callbacks.exact_resume import ExactResume
 from lightning_modules.gesc.backbones import _NETWORKS
 from lightning_modules.gesc.node_classification import SKIPPED_IN_A_ROW
 from lightning_modules.gesc.node_classifier import NodeClassifier
-from lightning_modules.gesc.optimizer import adamw_with_cosine
 from lightning_modules.gesc.post_process import post_process
 
 GRAPH = small_graph()
@@ -157,13 +156,6 @@ def test_the_loss_rises_and_the_rate_falls(tmp_path: Path, limit: dict[str, int]
     fitted(tmp_path, classifier(warmup_epochs=4, lr=0.1), GRAPH, callbacks=[losses], limit_val_batches=0, **limit)
     assert losses.seen == pytest.approx([0.25, 0.5, 0.75, 1, 1, 1, 1, 1], rel=1e-5)
     assert losses.rates == pytest.approx([0.01 + 0.09 * (1 + math.cos(math.pi * t / 8)) / 2 for t in range(8)])
-
-
-def test_the_rate_without_an_end_is_constant():
-    schedule: Any = adamw_with_cosine([nn.Parameter(torch.ones(1))], 0.1, 0.0, 0.1)["lr_scheduler"]
-    assert [schedule["scheduler"].lr_lambdas[0](t) for t in (0, 1000)] == [1, 1]
-    ended: Any = adamw_with_cosine([nn.Parameter(torch.ones(1))], 0.1, 0.0, 0.1, max_steps=10)["lr_scheduler"]
-    assert ended["scheduler"].lr_lambdas[0](25) == pytest.approx(0.1)
 
 
 class Spoil(Callback):

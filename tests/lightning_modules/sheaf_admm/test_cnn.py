@@ -7,7 +7,6 @@ from torch.utils.data import DataLoader
 
 from lightning_modules import PatchCNNModule
 from lightning_modules.sheaf_admm.cnn import PatchCNN, SizeInvariantCNN
-from lightning_modules.sheaf_admm.optimizer import adamw_with_warmup
 
 QUIET = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
 SMALL = {"channels": (4, 8), "hidden": 16, "lr": 1e-2, "warmup_steps": 2}
@@ -158,22 +157,6 @@ def test_a_checkpoint_loads_without_arguments(tmp_path):
     assert torch.equal(loaded(digits()), module(digits()))
     assert loaded.test_prefixes == ["test/", "test/pad4/"]
     assert loaded.lr == 1e-2
-
-
-def test_warmup_and_what_is_trained():
-    fixed, trained = nn.Parameter(torch.zeros(2), requires_grad=False), nn.Parameter(torch.zeros(3))
-    configured = adamw_with_warmup([fixed, trained], lr=0.5, weight_decay=0.01, warmup_steps=4)
-    optimizer, schedule = configured["optimizer"], configured["lr_scheduler"]
-    assert schedule["interval"] == "step"
-    assert optimizer.param_groups[0]["params"] == [trained]
-    assert optimizer.param_groups[0]["weight_decay"] == 0.01
-    rates = []
-    for _ in range(6):
-        rates.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        schedule["scheduler"].step()
-    assert rates == pytest.approx([0.125, 0.25, 0.375, 0.5, 0.5, 0.5])
-    assert adamw_with_warmup([trained], 0.5, 0.0, warmup_steps=0)["optimizer"].param_groups[0]["lr"] == 0.5
 
 
 def test_unknown_networks_are_refused():
