@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
@@ -49,7 +50,7 @@ def adamw(
     end = max_steps if max_steps > 0 else max_epochs or -1
     if warmup_steps > 0 and max_steps <= 0 and min_lr_ratio < 1:
         raise ValueError("a warm-up with a falling learning rate needs the number of steps: set trainer.max_steps")
-    groups = [{"params": trained}]
+    groups: list[dict[str, Any]] = [{"params": trained}]
     if not decay_vectors:
         matrices, vectors = ([p for p in trained if (p.dim() >= 2) == wanted] for wanted in (True, False))
         groups = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
