@@ -14,5 +14,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "rl.teacher": ["TeacherDataModule"],
         "rl.transitions": ["TransitionDataModule"],
         "sudoku": ["SudokuDataModule"],
+        "text.corpus": ["TextCorpusDataModule"],
+        "text.token_shards": ["TokenShardDataModule"],
     },
 )

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from datamodules.fetch_clients import CLIENTS, FetchError
 from datamodules.fetch_formats import Writer, write_bytes, write_idx_archive, write_mnist_archive
+from datamodules.fetch_r_data import write_books
 from datamodules.roots import cache_folder, written_whole
 
 
@@ -81,6 +82,15 @@ RECIPES = {
         checksum="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
         write=write_bytes,
         licence="text in the public domain, compiled by Andrej Karpathy",
+    ),
+    "austen": Recipe(
+        target="text/austen.txt",
+        client="apt",
+        package="r-cran-janeaustenr",
+        members="usr/lib/R/site-library/janeaustenr/data/Rdata.rd[bx]",
+        checksum="c2a63554016d306fbb77fc58a4b5d41bafd7cc41804cc3e2239e5b49c5e560ee",
+        write=write_books,
+        licence="texts in the public domain, package MIT (Julia Silge)",
     ),
     "smollm2": Recipe(
         target="models/SmolLM2-135M-Instruct.Q4_1.gguf",

@@ -1,0 +1,1 @@
+"""Text for language models: corpora, tokenizers, windows, shards of tokens."""
