@@ -6,6 +6,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "admm_diagnostics": ["ADMMDiagnostics"],
+        "dtopp": ["DTopPCallback"],
         "ema": ["EMAWeights"],
         "episode_video": ["EpisodeVideo"],
         "exact_resume": ["ExactResume"],
@@ -17,6 +18,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "prototype_report": ["PrototypeReport"],
         "rank_consistency": ["RankConsistency"],
         "representation_monitor": ["RepresentationMonitor"],
+        "routing_stats": ["RoutingStats"],
         "run_loggers": ["RunCSVLogger", "RunTensorBoardLogger"],
         "suite_curves": ["SuiteCurves"],
         "wandb_logger": ["RunWandbLogger"],

@@ -5,6 +5,10 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
+        "dtop_p.controller": ["SparsityController"],
+        "dtop_p.language_module": ["MoELanguageModule"],
+        "dtop_p.moe": ["MoEFeedForward"],
+        "dtop_p.router": ["TopPRouter"],
         "gesc.connection": ["U1Connection"],
         "gesc.conv": ["GESCConv"],
         "gesc.module": ["GESCModule"],

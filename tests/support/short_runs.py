@@ -30,6 +30,10 @@ FEW_TRANSITIONS = [
     "--data.init_args.batch_size=16",
     "--model.init_args.regularizer.init_args.sync_batch=true",  # the penalty is quadratic in the batch
 ]
+FEW_WINDOWS = [
+    *("--data.init_args.seq_len=16", "--data.init_args.eval_windows=10", "--data.init_args.eval_batch_size=4"),
+    *("--data.init_args.batch_size=8", "--model.init_args.lb_sync=true"),  # the load of the experts is that of the whole batch
+]
 SMALL_GRAPH = ["--data.init_args.nodes=60", "--data.init_args.degree=6"]
 SEVERAL_EPOCHS = ["--trainer.max_epochs=9", "--trainer.log_every_n_steps=1", "--resume.every_n_steps=2"]
 WITHOUT_DROPOUT = [f"--model.init_args.{name}=0" for name in ("attn_dropout", "dropout", "classifier_dropout")]
@@ -43,5 +47,6 @@ SHORT_RUNS: dict[str, list[object]] = {
     "gesc": ["--config", CONFIGS / "gesc/gauge_sbm.yaml", *SMALL_GRAPH, *SEVERAL_EPOCHS, *WITHOUT_DROPOUT],
     "gesc/sampled": ["--config", CONFIGS / "gesc/gauge_sbm.yaml", *SMALL_GRAPH, *SEVERAL_EPOCHS, *WITHOUT_DROPOUT, *SAMPLED],
     "gesc/gcn": ["--config", CONFIGS / "gesc/gauge_sbm_gcn.yaml", *SMALL_GRAPH, *SEVERAL_EPOCHS, WITHOUT_DROPOUT[1]],
+    "dtop_p": ["--config", CONFIGS / "dtop_p/topics.yaml", *TINY[3:], *FEW_WINDOWS],
     "sheaf_admm/mnist_cnn": ["--config", CONFIGS / "sheaf_admm/mnist_cnn.yaml", *TINY, *DIGITS],
 }

@@ -1,0 +1,62 @@
+"""How many experts tokens use, and what that costs."""
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+
+class ActiveExperts(Metric):
+    r"""Mean number of active experts a token, :math:`a_l`, ``[L]``.
+
+    Sums of counts are added over batches and ranks, so batches of unequal size count by their tokens.
+
+    Args:
+        num_layers: mixture-of-experts layers L.
+    """
+
+    active: Tensor
+    tokens: Tensor
+    higher_is_better = None
+    full_state_update = False
+
+    def __init__(self, num_layers: int) -> None:
+        super().__init__()
+        self.add_state("active", torch.zeros(num_layers, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("tokens", torch.zeros(num_layers, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, counts_LS: Tensor, valid_S: Tensor | None = None) -> None:
+        """Add a batch.
+
+        Args:
+            counts_LS: experts used by each token in each layer, ``[L, ...]``.
+            valid_S: False for padding, of the shape of one layer.
+        """
+        counts_LS = counts_LS.flatten(1)
+        valid = torch.ones_like(counts_LS[0], dtype=torch.bool) if valid_S is None else valid_S.flatten()
+        self.active += (counts_LS * valid).sum(dim=1)
+        self.tokens += valid.sum()
+
+    def compute(self) -> Tensor:
+        return (self.active / self.tokens).float()
+
+
+class ExpertFLOPs(ActiveExperts):
+    r"""Floating-point operations of the active experts in a forward pass, a token: :math:`6 d f \sum_l a_l`, a scalar.
+
+    Args:
+        num_layers: mixture-of-experts layers L.
+        d_model: d.
+        d_hidden: hidden width f of a SwiGLU expert, which has three matrices.
+    """
+
+    def __init__(self, num_layers: int, d_model: int, d_hidden: int) -> None:
+        super().__init__(num_layers)
+        self.per_expert = expert_flops(d_model, d_hidden)
+
+    def compute(self) -> Tensor:
+        return self.per_expert * super().compute().sum()
+
+
+def expert_flops(d_model: int, d_hidden: int) -> int:
+    """Return the operations of a SwiGLU expert on a token: two for each of its 3 d f weights."""
+    return 6 * d_model * d_hidden

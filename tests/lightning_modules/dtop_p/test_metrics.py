@@ -1,0 +1,24 @@
+import pytest
+import torch
+
+from lightning_modules.dtop_p.metrics import ActiveExperts, ExpertFLOPs
+
+
+def test_tokens_count_not_batches():
+    metric = ActiveExperts(2)
+    metric.update(torch.tensor([[[1, 3], [2, 2]], [[4, 4], [4, 4]]]))
+    metric.update(torch.tensor([[[5]], [[1]]]))
+    assert metric.compute().tolist() == pytest.approx([13 / 5, 17 / 5])
+
+
+def test_padding_does_not_count():
+    metric = ActiveExperts(1)
+    metric.update(torch.tensor([[2, 4, 9]]), torch.tensor([True, True, False]))
+    assert metric.compute().item() == 3
+
+
+def test_operations_of_the_active_experts():
+    metric = ExpertFLOPs(2, d_model=8, d_hidden=4)
+    metric.update(torch.tensor([[1, 3], [4, 4]]))
+    # a multiplication and an addition for each of the 3 * 8 * 4 weights of 2 and of 4 experts
+    assert metric.compute().item() == 2 * 3 * 8 * 4 * (2 + 4)
