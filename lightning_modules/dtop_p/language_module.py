@@ -10,7 +10,7 @@ from torchmetrics import MeanMetric
 
 from lightning_modules.dtop_p.controller import ControllerInfo, Scope, SparsityController
 from lightning_modules.dtop_p.experts import Dispatch
-from lightning_modules.dtop_p.metrics import ActiveExperts, ExpertFLOPs
+from lightning_modules.dtop_p.metrics import ActiveExperts, ExpertFLOPs, flops_matched
 from lightning_modules.dtop_p.moe import MoEAux, MoEFeedForward
 from lightning_modules.dtop_p.router import NormAxis
 from lightning_modules.networks.swiglu import SwiGLU
@@ -265,21 +265,25 @@ class MoELanguageModule(LightningModule):
         return {"counts": counts_LBT}
 
     def on_validation_epoch_end(self) -> None:
-        self._log_active("val")
+        if self.routed:
+            self._log_active("val")
 
     def on_test_epoch_end(self) -> None:
-        self._log_active("test")
-        if self.active_total[1] > 0:
-            self.log("test/train_active", self.mean_active.float())
-
-    def _log_active(self, stage: str) -> None:
+        """Log the mean number of active experts in test and training, and whether both are what was asked for."""
         if not self.routed:
             return
+        active = float(self._log_active("test"))
+        trained = self.mean_active.item() if self.controller is not None else self.target
+        self.log_dict({"test/train_active": trained, "test/flops_matched": float(flops_matched(self.target, trained, active))})
+
+    def _log_active(self, stage: str) -> Tensor:
+        """Log the active experts of each layer and their mean, which is returned."""
         metric: Any = self.active[f"{stage}_"]
         active_L = metric.compute()
         metric.reset()
         self.log(f"{stage}/active", active_L.mean())
         self.log_dict({f"{stage}/active_layer{layer}": value for layer, value in enumerate(active_L)})
+        return active_L.mean()
 
     def _sum_over_ranks(self, seen_2L: Tensor) -> Tensor:
         return self.trainer.strategy.reduce(seen_2L, reduce_op="sum")

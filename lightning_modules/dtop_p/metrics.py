@@ -60,3 +60,14 @@ class ExpertFLOPs(ActiveExperts):
 def expert_flops(d_model: int, d_hidden: int) -> int:
     """Return the operations of a SwiGLU expert on a token: two for each of its 3 d f weights."""
     return 6 * d_model * d_hidden
+
+
+def flops_matched(target: float, train_active: float, eval_active: float) -> bool:
+    """Return whether a run may be called matched in operations with one that always uses ``target`` experts.
+
+    Args:
+        target: mean number of experts that was asked for.
+        train_active: mean over all training steps, within 1 %.
+        eval_active: mean in the evaluation, within 3 %.
+    """
+    return abs(train_active / target - 1) < 0.01 and abs(eval_active / target - 1) < 0.03

@@ -131,6 +131,9 @@ def test_evaluation_leaves_the_controller_alone(tmp_path: Path):
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert not model.controller._seen_2L.any()
     assert first[0]["test/train_active"] == pytest.approx(model.mean_active.item())
+    topk = language_model(routing="topk")
+    (measured,) = trainer.test(topk, datamodule=Windows(), verbose=False)
+    assert (measured["test/train_active"], measured["test/active"], measured["test/flops_matched"]) == (2, 2, 1)
 
 
 def test_a_loaded_model_has_the_trained_threshold(tmp_path: Path):

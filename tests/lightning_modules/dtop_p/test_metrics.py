@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from lightning_modules.dtop_p.metrics import ActiveExperts, ExpertFLOPs
+from lightning_modules.dtop_p.metrics import ActiveExperts, ExpertFLOPs, flops_matched
 
 
 def test_tokens_count_not_batches():
@@ -22,3 +22,12 @@ def test_operations_of_the_active_experts():
     metric.update(torch.tensor([[1, 3], [4, 4]]))
     # a multiplication and an addition for each of the 3 * 8 * 4 weights of 2 and of 4 experts
     assert metric.compute().item() == 2 * 3 * 8 * 4 * (2 + 4)
+
+
+@pytest.mark.parametrize(
+    ("train", "evaluation", "matched"),
+    [(4.03, 4.1, True), (3.97, 3.9, True), (4.05, 4.0, False), (4.0, 4.13, False), (3.9, 4.0, False)],
+)
+def test_what_may_be_called_matched(train: float, evaluation: float, matched: bool):
+    assert flops_matched(4, train, evaluation) is matched
+    assert flops_matched(8, 2 * train, 2 * evaluation) is matched
