@@ -100,9 +100,10 @@ def _section(name: str, experiment: dict[str, Any], records: list[Record]) -> li
 def results_table(experiment: dict[str, Any], records: Sequence[Record]) -> str:
     """Return the table of one experiment: a row for each variant, mean or interquartile mean over its runs with an interval.
 
-    A single variant with many measures is turned on its side: a row for each measure.
+    A column that no run measured is left out. A single variant with many measures is turned on its side: a row for each measure.
     """
-    columns = experiment["columns"]
+    measured = {record.metric for record in records}
+    columns = [column for column in experiment["columns"] if column["metric"] in measured]
     found = [by_variant(records, column["metric"]) for column in columns]
     trained = any(record.steps for record in records)
     costs = ("parameters", "steps", "training seconds") if trained else ()
