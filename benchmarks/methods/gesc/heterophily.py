@@ -35,9 +35,9 @@ TITLES = {
     "gesc_official": "GESC as in the authors' program",
 }
 PROTOCOL = (
-    f"Ten splits (48/32/20 %) of the data set; width {WIDTH}, weight decay 5e-4, {EPOCHS} epochs, patience {PATIENCE}, learning "
-    f"rates {', '.join(map(str, RATES))}: shown is the rate with the best mean validation accuracy, and of each run the first "
-    "epoch with the best validation accuracy."
+    f"One run for each of the first splits (48/32/20 %) of the data set; width {WIDTH}, weight decay 5e-4, {EPOCHS} epochs, "
+    f"patience {PATIENCE}, learning rates {', '.join(map(str, RATES))}: shown is the rate with the best mean validation accuracy, "
+    "and of each run the first epoch with the best validation accuracy."
 )
 
 

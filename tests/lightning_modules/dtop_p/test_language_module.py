@@ -105,6 +105,9 @@ def test_a_callback_and_the_module_act_once(tmp_path: Path):
     assert model.controller is not None
     assert model.controller.num_updates == 6
     assert with_callback.p == without.p
+    assert model.control is not None
+    assert model.control.active.isfinite(), "a second step would find nothing observed"
+    assert trainer.callback_metrics["train/active"].isfinite()
     assert trainer.callback_metrics["moe/p"].item() == pytest.approx(with_callback.p[-1])
     active = [trainer.callback_metrics[f"moe/active_layer{layer}"].item() for layer in (0, 1)]
     assert trainer.callback_metrics["moe/active"].item() == pytest.approx(sum(active) / 2)
