@@ -4,19 +4,10 @@ import logging
 from typing import Any
 
 
-def quiet_trainer(data: Any, epochs: int, **options: Any) -> Any:
-    """Return a trainer with the settings that a graph's data ask for; gradients are clipped at 5, as in GESC's configs."""
+def quiet_trainer(data: Any, **options: Any) -> Any:
+    """Return a trainer with the settings that the data ask for, changed by ``options``."""
     from lightning.pytorch import Trainer
 
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    return Trainer(
-        max_epochs=epochs,
-        gradient_clip_val=5.0,
-        accelerator="cpu",
-        devices=1,
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        **data.trainer_defaults(),
-        **options,
-    )
+    quiet = {"accelerator": "cpu", "devices": 1, "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    return Trainer(**{**data.trainer_defaults(), **quiet, **options})

@@ -22,5 +22,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "run_loggers": ["RunCSVLogger", "RunTensorBoardLogger"],
         "suite_curves": ["SuiteCurves"],
         "wandb_logger": ["RunWandbLogger"],
+        "word_routing": ["WordRouting"],
     },
 )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from benchmarks.quiet_trainer import quiet_trainer
 
-DATASET, DEPTHS, EPOCHS, RATE = "texas", (2, 4, 8, 16), 100, 0.005
+DATASET, DEPTHS, EPOCHS, RATE, CLIP = "texas", (2, 4, 8, 16), 100, 0.005, 5.0
 STRENGTHS = {"s_0": 0.0, "s_1": 1.0, "s_1.5": 1.5}
 
 
@@ -36,7 +36,7 @@ def trained(strength: float, depth: int, seed: int) -> Mapping[str, float]:
     seed_everything(seed, verbose=False)
     data = HeterophilousGraphDataModule(DATASET, split=seed - 1)
     module = GESCModule(**data.model_arguments(), hidden=32, heads=2, layers=depth, sic=strength, lr=RATE)
-    trainer = quiet_trainer(data, EPOCHS, limit_val_batches=0, enable_checkpointing=False)
+    trainer = quiet_trainer(data, max_epochs=EPOCHS, gradient_clip_val=CLIP, limit_val_batches=0, enable_checkpointing=False)
     trainer.fit(module, datamodule=data)
     (measured,) = trainer.test(module, datamodule=data, verbose=False)
     (graph,) = data.val_dataloader()

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.quiet_trainer import quiet_trainer
 
-EPOCHS, PATIENCE, WIDTH = 200, 60, 32
+EPOCHS, PATIENCE, WIDTH, CLIP = 200, 60, 32, 5.0
 RATES = (0.01, 0.005, 0.001)
 
 
@@ -79,7 +79,9 @@ def trained(dataset: str, model: str, rate: float, repetition: int) -> Mapping[s
         best = ModelCheckpoint(folder, monitor="val/accuracy", mode="max", save_weights_only=True)
         oracle = OracleTestMaximum()
         stop = EarlyStopping("val/accuracy", mode="max", patience=PATIENCE)
-        trainer = quiet_trainer(data, EPOCHS, callbacks=[best, stop, oracle], default_root_dir=folder)
+        trainer = quiet_trainer(
+            data, max_epochs=EPOCHS, gradient_clip_val=CLIP, callbacks=[best, stop, oracle], default_root_dir=folder
+        )
         trainer.fit(module, datamodule=data)
         tested = {}
         for post in ("none", "cs_lp"):

@@ -277,13 +277,14 @@ class MoELanguageModule(LightningModule):
         self.log_dict({"test/train_active": trained, "test/flops_matched": float(flops_matched(self.target, trained, active))})
 
     def _log_active(self, stage: str) -> Tensor:
-        """Log the active experts of each layer and their mean, which is returned."""
+        """Log the active experts of each layer, their mean, which is returned, and the mean deviation over tokens."""
         metric: Any = self.active[f"{stage}_"]
-        active_L = metric.compute()
+        found = metric.compute()
         metric.reset()
-        self.log(f"{stage}/active", active_L.mean())
-        self.log_dict({f"{stage}/active_layer{layer}": value for layer, value in enumerate(active_L)})
-        return active_L.mean()
+        active = found["mean"].mean()
+        self.log_dict({f"{stage}/active": active, f"{stage}/active_std": found["std"].mean()})
+        self.log_dict({f"{stage}/active_layer{layer}": value for layer, value in enumerate(found["mean"])})
+        return active
 
     def _sum_over_ranks(self, seen_2L: Tensor) -> Tensor:
         return self.trainer.strategy.reduce(seen_2L, reduce_op="sum")

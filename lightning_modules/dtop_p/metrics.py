@@ -5,24 +5,23 @@ from torch import Tensor
 from torchmetrics import Metric
 
 
-class ActiveExperts(Metric):
-    r"""Mean number of active experts a token, :math:`a_l`, ``[L]``.
-
-    Sums of counts are added over batches and ranks, so batches of unequal size count by their tokens.
+class ExpertCounts(Metric):
+    """Sums of the experts that tokens use in L layers; batches of unequal size count by their tokens.
 
     Args:
         num_layers: mixture-of-experts layers L.
     """
 
     active: Tensor
+    squares: Tensor
     tokens: Tensor
     higher_is_better = None
     full_state_update = False
 
     def __init__(self, num_layers: int) -> None:
         super().__init__()
-        self.add_state("active", torch.zeros(num_layers, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("tokens", torch.zeros(num_layers, dtype=torch.float64), dist_reduce_fx="sum")
+        for name in ("active", "squares", "tokens"):
+            self.add_state(name, torch.zeros(num_layers, dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, counts_LS: Tensor, valid_S: Tensor | None = None) -> None:
         """Add a batch.
@@ -31,16 +30,23 @@ class ActiveExperts(Metric):
             counts_LS: experts used by each token in each layer, ``[L, ...]``.
             valid_S: False for padding, of the shape of one layer.
         """
-        counts_LS = counts_LS.flatten(1)
+        counts_LS = counts_LS.flatten(1).double()
         valid = torch.ones_like(counts_LS[0], dtype=torch.bool) if valid_S is None else valid_S.flatten()
         self.active += (counts_LS * valid).sum(dim=1)
+        self.squares += (counts_LS.square() * valid).sum(dim=1)
         self.tokens += valid.sum()
 
-    def compute(self) -> Tensor:
-        return (self.active / self.tokens).float()
+
+class ActiveExperts(ExpertCounts):
+    """Number of active experts a token: its ``mean`` and its standard deviation ``std`` over tokens, each ``[L]``."""
+
+    def compute(self) -> dict[str, Tensor]:
+        mean_L = self.active / self.tokens
+        variance_L = (self.squares / self.tokens - mean_L.square()).clamp_min(0)
+        return {"mean": mean_L.float(), "std": variance_L.sqrt().float()}
 
 
-class ExpertFLOPs(ActiveExperts):
+class ExpertFLOPs(ExpertCounts):
     r"""Floating-point operations of the active experts in a forward pass, a token: :math:`6 d f \sum_l a_l`, a scalar.
 
     Args:
@@ -54,7 +60,7 @@ class ExpertFLOPs(ActiveExperts):
         self.per_expert = expert_flops(d_model, d_hidden)
 
     def compute(self) -> Tensor:
-        return self.per_expert * super().compute().sum()
+        return self.per_expert * (self.active / self.tokens).float().sum()
 
 
 def expert_flops(d_model: int, d_hidden: int) -> int:

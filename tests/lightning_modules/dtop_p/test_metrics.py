@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -8,13 +9,16 @@ def test_tokens_count_not_batches():
     metric = ActiveExperts(2)
     metric.update(torch.tensor([[[1, 3], [2, 2]], [[4, 4], [4, 4]]]))
     metric.update(torch.tensor([[[5]], [[1]]]))
-    assert metric.compute().tolist() == pytest.approx([13 / 5, 17 / 5])
+    assert metric.compute()["mean"].tolist() == pytest.approx([13 / 5, 17 / 5])
+    deviations = [float(np.std([1, 3, 2, 2, 5])), float(np.std([4, 4, 4, 4, 1]))]
+    assert metric.compute()["std"].tolist() == pytest.approx(deviations)
 
 
 def test_padding_does_not_count():
     metric = ActiveExperts(1)
     metric.update(torch.tensor([[2, 4, 9]]), torch.tensor([True, True, False]))
-    assert metric.compute().item() == 3
+    assert metric.compute()["mean"].item() == 3
+    assert metric.compute()["std"].item() == 1
 
 
 def test_operations_of_the_active_experts():
