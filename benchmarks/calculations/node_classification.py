@@ -72,7 +72,7 @@ def trained(dataset: str, model: str, rate: float, repetition: int) -> Mapping[s
     from datamodules import HeterophilousGraphDataModule
 
     seed_everything(repetition, verbose=False)
-    data = HeterophilousGraphDataModule(dataset, split=repetition - 1)
+    data = HeterophilousGraphDataModule(dataset, split=repetition - 1, sparse_features=True)
     data.prepare_data()
     module = {**MODELS, **ABLATIONS}[model](**data.model_arguments(), lr=rate)
     with TemporaryDirectory() as folder:

@@ -1,10 +1,14 @@
 """What may be done to node features before training."""
 
+import warnings
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from datamodules.graphs.prepare import Edges
+
+warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
 
 
 def normalize_rows(x_NF: Tensor) -> Tensor:
@@ -34,3 +38,14 @@ def appnp_smoothing(x_NF: Tensor, edges: Edges, steps: int = 10, alpha: float = 
     for _ in range(steps):
         smooth = (1 - alpha) * (propagation @ smooth) + alpha * x_NF
     return smooth
+
+
+def in_sparse_rows(x_NF: Tensor) -> Tensor:
+    """Return real features as a sparse CSR matrix.
+
+    Raises:
+        ValueError: if they are complex.
+    """
+    if x_NF.is_complex():
+        raise ValueError(f"sparse_features needs real features, but they are {x_NF.dtype}: leave it out")
+    return x_NF.to_sparse_csr()

@@ -20,7 +20,7 @@ class GraphDataModule(LeydenDataModule):
     ================ ============================================================================================================
     attribute        what it holds
     ================ ============================================================================================================
-    x                features, float32 or complex64 ``[N, F]``
+    x                features, float32 (dense or sparse CSR) or complex64 ``[N, F]``
     y                labels, int64 ``[N]``
     edge_index       int64 ``[2, E]``, rows (source j, target i), sorted by target and then by source
     edge_phase       θ of the edge j -> i, float32 ``[E]``; only if the data have phases
@@ -54,6 +54,7 @@ class GraphDataModule(LeydenDataModule):
             super().__init__(batch_size, num_workers=num_workers, seed=seed)
         self.num_neighbors = num_neighbors
         self._on_device: dict[tuple[int, torch.device], tuple[Tensor, Tensor]] = {}
+        self._whole: dict[tuple[int, int], WholeGraph] = {}
 
     def trainer_defaults(self) -> dict[str, Any]:
         """The samplers share the data out already, and with the whole graph an epoch is one step."""
@@ -77,8 +78,15 @@ class GraphDataModule(LeydenDataModule):
     def _batches(self, graph: NodeGraph) -> list[Any]:
         """Return the datasets of the three stages; with the whole graph they are one."""
         if self.num_neighbors is None:
-            return [WholeGraph(graph, self._processes())] * len(STAGES)
+            return [self._whole_graph(graph)] * len(STAGES)
         return [Neighbourhoods(graph, stage, self.num_neighbors, self.seed) for stage in STAGES]
+
+    def _whole_graph(self, graph: NodeGraph) -> WholeGraph:
+        """Return the batch of a graph, the same one in training and test, so that what models remember of it serves both."""
+        key = (id(graph), self._processes())  # the batch keeps the graph, so that no other takes its id
+        if key not in self._whole:
+            self._whole[key] = WholeGraph(graph, self._processes())
+        return self._whole[key]
 
     def _kept_on(self, device: torch.device, tensor: Tensor) -> Tensor:
         key = (id(tensor), device)  # the tensor is kept as well, so that no other takes its id

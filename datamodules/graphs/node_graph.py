@@ -18,7 +18,7 @@ class NodeGraph:
     """A graph whose nodes are to be classified.
 
     Attributes:
-        x: features, float32 or complex64 ``[N, F]``.
+        x: features, float32 (dense or, for whole graphs, sparse CSR) or complex64 ``[N, F]``.
         y: labels, int64 ``[N]``.
         edges: edges without self-loops.
         masks: the split.

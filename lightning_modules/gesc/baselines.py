@@ -1,11 +1,15 @@
 """The networks that GESC is compared with, as plain modules ``(x, edge_index) -> logits``.
 
-Graphs may or may not hold self-loops: every network here adds or removes them as its paper does, and none twice.
+Features ``[N, F]`` are dense or sparse CSR. Graphs may or may not hold self-loops: every network here adds or removes them as its
+paper does, and none twice.
 """
 
 from torch import Tensor, nn
-from torch_geometric.nn import FAConv, GATConv, GCNConv, SAGEConv
-from torch_geometric.utils import remove_self_loops
+from torch_geometric.nn import FAConv, GATConv
+
+from lightning_modules.gesc.adjacency import normalised_edges
+from lightning_modules.gesc.convolutions import MeanConv, NormalisedConv
+from lightning_modules.gesc.features import drop_features, project
 
 
 class MLP(nn.Module):
@@ -28,28 +32,28 @@ class MLP(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return logits, ``[N, C]``."""
         for number, line in enumerate(self.lines):
-            x = line(nn.functional.dropout(x if number == 0 else x.relu(), self.dropout, self.training))
+            x = project(drop_features(x if number == 0 else x.relu(), self.dropout, self.training), line)
         return x
 
 
 class GCN(nn.Module):
-    """Layers of PyG's ``GCNConv``, arguments as in ``MLP``. Source: Kipf and Welling 2017 (arXiv 1609.02907)."""
+    """Layers of ``GCNConv``, arguments as in ``MLP``. Source: Kipf and Welling 2017 (arXiv 1609.02907)."""
 
     def __init__(self, in_channels: int, out_channels: int, hidden: int = 64, layers: int = 2, dropout: float = 0.5) -> None:
         super().__init__()
         widths = [in_channels, *[hidden] * (layers - 1), out_channels]
-        self.convolutions = nn.ModuleList(GCNConv(a, b) for a, b in zip(widths[:-1], widths[1:], strict=True))
+        self.convolutions = nn.ModuleList(NormalisedConv(a, b) for a, b in zip(widths[:-1], widths[1:], strict=True))
         self.dropout = dropout
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return logits, ``[N, C]``."""
         for number, convolution in enumerate(self.convolutions):
-            x = convolution(nn.functional.dropout(x if number == 0 else x.relu(), self.dropout, self.training), edge_index)
+            x = convolution(drop_features(x if number == 0 else x.relu(), self.dropout, self.training), edge_index)
         return x
 
 
 class GraphSAGE(nn.Module):
-    """Layers of PyG's ``SAGEConv`` with the mean, arguments as in ``MLP``; a node is not its own neighbour.
+    """Layers of ``SAGEConv`` with the mean, arguments as in ``MLP``; a node is not its own neighbour.
 
     Source: Hamilton et al. 2017 (arXiv 1706.02216).
     """
@@ -57,14 +61,13 @@ class GraphSAGE(nn.Module):
     def __init__(self, in_channels: int, out_channels: int, hidden: int = 64, layers: int = 2, dropout: float = 0.5) -> None:
         super().__init__()
         widths = [in_channels, *[hidden] * (layers - 1), out_channels]
-        self.convolutions = nn.ModuleList(SAGEConv(a, b, aggr="mean") for a, b in zip(widths[:-1], widths[1:], strict=True))
+        self.convolutions = nn.ModuleList(MeanConv(a, b) for a, b in zip(widths[:-1], widths[1:], strict=True))
         self.dropout = dropout
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return logits, ``[N, C]``."""
-        edge_index, _ = remove_self_loops(edge_index)
         for number, convolution in enumerate(self.convolutions):
-            x = convolution(nn.functional.dropout(x if number == 0 else x.relu(), self.dropout, self.training), edge_index)
+            x = convolution(drop_features(x if number == 0 else x.relu(), self.dropout, self.training), edge_index)
         return x
 
 
@@ -100,7 +103,7 @@ class GAT(nn.Module):
         """Return logits, ``[N, C]``."""
         for number, convolution in enumerate(self.convolutions):
             x = x if number == 0 else nn.functional.elu(x)
-            x = convolution(nn.functional.dropout(x, self.dropout, self.training), edge_index)
+            x = convolution(drop_features(x, self.dropout, self.training), edge_index)
         return x
 
 
@@ -126,14 +129,15 @@ class FAGCN(nn.Module):
     ) -> None:
         super().__init__()
         self.embedding = nn.Linear(in_channels, hidden)
-        self.convolutions = nn.ModuleList(FAConv(hidden, eps=eps, dropout=dropout) for _ in range(layers))
+        self.convolutions = nn.ModuleList(FAConv(hidden, eps=eps, dropout=dropout, normalize=False) for _ in range(layers))
         self.classifier = nn.Linear(hidden, out_channels)
         self.dropout = dropout
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return logits, ``[N, C]``."""
-        first = self.embedding(nn.functional.dropout(x, self.dropout, self.training)).relu()
+        first = project(drop_features(x, self.dropout, self.training), self.embedding).relu()
         first = x = nn.functional.dropout(first, self.dropout, self.training)
+        looped_2E, weight_E = normalised_edges(edge_index, len(x), x.dtype)
         for convolution in self.convolutions:
-            x = convolution(x, first, edge_index)
+            x = convolution(x, first, looped_2E, weight_E)
         return self.classifier(x)

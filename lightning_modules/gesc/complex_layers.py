@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from lightning_modules.gesc.features import feature_product
+
 SMALLEST_MODULUS = 1e-6
 SMALLEST_DEVIATION = 1e-5
 
@@ -57,7 +59,7 @@ class ComplexLinear(nn.Module):
         bias: add :math:`b \in \mathbb{C}^d`, zero at the start.
 
     Shapes:
-        - x: ``[N, F]``, real (dense, or sparse COO or CSR) or complex;
+        - x: ``[N, F]``, real (dense or sparse CSR) or complex (dense);
         - output: ``[N, d]``, complex.
 
     Raises:
@@ -87,7 +89,7 @@ class ComplexLinear(nn.Module):
             z_Nd = x_NF @ as_complex(self.weight).t()
             return z_Nd if self.bias is None else z_Nd + as_complex(self.bias)
         both_parts_FD = self.weight.permute(1, 0, 2).flatten(1)
-        z_ND = x_NF @ both_parts_FD if x_NF.layout == torch.strided else torch.sparse.mm(x_NF, both_parts_FD)
+        z_ND = feature_product(x_NF, both_parts_FD)
         if self.bias is not None:
             z_ND = z_ND + self.bias.flatten()
         return torch.view_as_complex(z_ND.unflatten(-1, (self.out_features, 2)))

@@ -12,6 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from lightning_modules.gesc.features import feature_product
+from lightning_modules.gesc.links import links_of
+
 ConnectionKind = Literal["trivial", "magnetic", "learned", "given"]
 KINDS: tuple[str, ...] = get_args(ConnectionKind)
 EDGES_AT_A_TIME = 65536
@@ -87,7 +90,7 @@ class U1Connection(nn.Module):
         width: K, rows of A and B.
 
     Shapes:
-        - x: ``[N, F]``, real for the learned connection, else unused;
+        - x: ``[N, F]``, real (dense or sparse CSR) for the learned connection, else unused;
         - edge_index: ``[2, E]``, rows j and i;
         - edge_phase: ``[E]``, for the given connection; its first batch is checked to be antisymmetric (outside ``torch.compile``);
         - edge_dir: ``[E]``, :math:`B_{ij} - B_{ji} \in \{-1, 0, 1\}` of each edge j → i, for the magnetic connection;
@@ -131,7 +134,7 @@ class U1Connection(nn.Module):
             return self._magnetic(x_NF, edge_index, edge_dir)
         if self.kind == "given":
             return self._given(edge_index, edge_phase)
-        return x_NF.real.new_zeros(edge_index.shape[1])
+        return torch.zeros(edge_index.shape[1], dtype=x_NF.real.dtype, device=x_NF.device)
 
     def _learned(self, x_NF: Tensor, edge_index: Tensor) -> Tensor:
         if x_NF.is_complex():
@@ -140,8 +143,10 @@ class U1Connection(nn.Module):
                 "use connection='given' or 'trivial'"
             )
         both_maps_F = torch.cat([self.target_map, self.source_map])
-        a_NK, b_NK = (x_NF @ both_maps_F.t()).split(self.width, dim=1)
-        return math.pi * torch.tanh(_AntisymmetricScore.apply(a_NK, b_NK, self.direction, edge_index))
+        a_NK, b_NK = feature_product(x_NF, both_maps_F.t()).split(self.width, dim=1)
+        links = links_of(edge_index, len(x_NF))
+        phase_L = math.pi * torch.tanh(_AntisymmetricScore.apply(a_NK, b_NK, self.direction, links.ends))
+        return links.sign.to(phase_L.dtype) * phase_L.index_select(0, links.link)
 
     def _magnetic(self, x_NF: Tensor, edge_index: Tensor, edge_dir: Tensor | None) -> Tensor:
         if edge_dir is None:
@@ -204,5 +209,7 @@ def _slices(edge_index: Tensor) -> list[slice]:
 
 def _both_ways(a_NK: Tensor, b_NK: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
     """Return ``tanh(a_i + b_j)`` and ``tanh(a_j + b_i)``."""
-    source, target = edge_index
-    return torch.tanh(a_NK[target] + b_NK[source]), torch.tanh(a_NK[source] + b_NK[target])
+    (a_source_EK, b_source_EK), (a_target_EK, b_target_EK) = (
+        (a_NK.index_select(0, nodes_E), b_NK.index_select(0, nodes_E)) for nodes_E in edge_index
+    )
+    return torch.tanh(a_target_EK + b_source_EK), torch.tanh(a_source_EK + b_target_EK)

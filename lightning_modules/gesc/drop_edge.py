@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from lightning_modules.gesc.links import links_of
+
 
 def drop_edges(data: Data, probability: float) -> Data:
     """Return the graph without some of its links; both directions of a link stay or go together, and self-loops stay.
@@ -21,7 +23,7 @@ def drop_edges(data: Data, probability: float) -> Data:
     if probability == 0:
         return data
     source_E, target_E = data.edge_index
-    kept_E = (source_E == target_E) | (_draws(source_E, target_E, int(data.num_nodes or 0)) >= probability)
+    kept_E = (source_E == target_E) | (_draws(data.edge_index, int(data.num_nodes or 0)) >= probability)
     thinned = copy.copy(data)
     thinned.edge_index = data.edge_index[:, kept_E]
     for name in ("edge_phase", "edge_direction"):
@@ -30,8 +32,7 @@ def drop_edges(data: Data, probability: float) -> Data:
     return thinned
 
 
-def _draws(source_E: Tensor, target_E: Tensor, nodes: int) -> Tensor:
+def _draws(edge_index: Tensor, nodes: int) -> Tensor:
     """Return a uniform number for each edge, the same for both directions of a link."""
-    links_E = torch.minimum(source_E, target_E) * nodes + torch.maximum(source_E, target_E)
-    distinct, link_of_E = links_E.unique(return_inverse=True)
-    return torch.rand(len(distinct), device=links_E.device)[link_of_E]
+    links = links_of(edge_index, nodes)
+    return torch.rand(links.ends.shape[1], device=edge_index.device)[links.link]

@@ -2,13 +2,13 @@
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import MessagePassing
-from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
+from lightning_modules.gesc.adjacency import normalised_adjacency
 from lightning_modules.gesc.baselines import MLP
+from lightning_modules.gesc.sparse_product import sparse_product
 
 
-class GPRGNN(MessagePassing):
+class GPRGNN(nn.Module):
     r"""Generalised PageRank on a perceptron's output.
 
     .. math::
@@ -41,7 +41,7 @@ class GPRGNN(MessagePassing):
         alpha: float = 0.1,
         propagation_dropout: float = 0.5,
     ) -> None:
-        super().__init__(aggr="add")
+        super().__init__()
         self.mlp = MLP(in_channels, out_channels, hidden, layers, dropout)
         self.propagation_dropout = propagation_dropout
         weights = alpha * (1 - alpha) ** torch.arange(order + 1)
@@ -51,12 +51,9 @@ class GPRGNN(MessagePassing):
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return logits, ``[N, C]``."""
         z_NC = nn.functional.dropout(self.mlp(x, edge_index), self.propagation_dropout, self.training)
-        edge_index, weight_E = gcn_norm(edge_index, num_nodes=len(x), add_self_loops=True, dtype=z_NC.dtype)
+        adjacency = normalised_adjacency(edge_index, len(x), z_NC.dtype)
         logits_NC = self.weights[0] * z_NC
         for weight in self.weights[1:]:
-            z_NC = self.propagate(edge_index, x=z_NC, edge_weight=weight_E)
+            z_NC = sparse_product(adjacency, z_NC)
             logits_NC = logits_NC + weight * z_NC
         return logits_NC
-
-    def message(self, x_j: Tensor, edge_weight: Tensor) -> Tensor:
-        return edge_weight[:, None] * x_j

@@ -2,9 +2,14 @@
 
 import torch
 from torch import Tensor, nn
-from torch.utils.weak import WeakTensorKeyDictionary
 
-_REMEMBERED = WeakTensorKeyDictionary()
+from lightning_modules.gesc.adjacency import csr_matrix
+from lightning_modules.gesc.features import project
+from lightning_modules.gesc.graph_memory import remembered
+from lightning_modules.gesc.sparse_product import sparse_product
+
+DENSE_SHARE = 0.1
+"""Matrices with a larger share of entries that are not 0 are multiplied as dense ones."""
 
 
 class H2GCN(nn.Module):
@@ -35,31 +40,24 @@ class H2GCN(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return logits, ``[N, C]``."""
-        hops = normalised_hops(edge_index, len(x))
-        rounds = [self.embedding(x).relu()]
+        hops = normalised_hops(edge_index, len(x), x.dtype)
+        rounds = [project(x, self.embedding).relu()]
         for _ in range(self.layers):
-            rounds.append(torch.cat([torch.sparse.mm(hop.to(x.dtype), rounds[-1]) for hop in hops], dim=-1))
+            rounds.append(torch.cat([_product(hop, rounds[-1]) for hop in hops], dim=-1))
         return self.classifier(nn.functional.dropout(torch.cat(rounds, dim=-1), self.dropout, self.training))
 
 
-def normalised_hops(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    r"""Return :math:`\bar A_1` and :math:`\bar A_2`, sparse ``[N, N]``.
-
-    The answer is remembered for as long as the tensor ``edge_index`` lives and is not written to, so that a graph that is trained
-    on for a thousand epochs is squared once. Tensors made in inference mode do not count their changes and are not remembered.
+@remembered
+def normalised_hops(edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    r"""Return :math:`\bar A_1` and :math:`\bar A_2`, ``[N, N]``: sparse CSR, or dense where that is faster and no larger.
 
     Args:
         edge_index: rows (source, target); repeated edges count once.
         num_nodes: N.
+        dtype: of the matrices.
     """
-    if edge_index.is_inference():
-        return _normalised_hops(edge_index, num_nodes)
-    key = (edge_index._version, num_nodes)
-    known = _REMEMBERED.get(edge_index)
-    if known is None or known[0] != key:
-        with torch.inference_mode(False):
-            known = _REMEMBERED[edge_index] = (key, _normalised_hops(edge_index, num_nodes))
-    return known[1]
+    one_2E, two_2E = exact_hops(edge_index, num_nodes)
+    return _normalised(one_2E, num_nodes, dtype), _normalised(two_2E, num_nodes, dtype)
 
 
 def exact_hops(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
@@ -76,15 +74,13 @@ def exact_hops(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
     return one_2E, walks_2E[:, two_E]
 
 
-@torch.no_grad()
-def _normalised_hops(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    one_2E, two_2E = exact_hops(edge_index, num_nodes)
-    return _normalised(one_2E, num_nodes), _normalised(two_2E, num_nodes)
-
-
-def _normalised(edges_2E: Tensor, num_nodes: int) -> Tensor:
+def _normalised(edges_2E: Tensor, num_nodes: int, dtype: torch.dtype) -> Tensor:
     """Return the symmetrically normalised adjacency of edges that occur once; nodes without edges have rows of 0."""
     degree_N = edges_2E.new_zeros(num_nodes).index_add_(0, edges_2E[0], torch.ones_like(edges_2E[0]))
-    scale_N = degree_N.clamp_min(1).float().rsqrt()
-    weight_E = scale_N[edges_2E[0]] * scale_N[edges_2E[1]]
-    return torch.sparse_coo_tensor(edges_2E, weight_E, (num_nodes, num_nodes), check_invariants=False).coalesce()
+    scale_N = degree_N.clamp_min(1).to(dtype).rsqrt()
+    matrix = csr_matrix(edges_2E, scale_N[edges_2E[0]] * scale_N[edges_2E[1]], num_nodes)
+    return matrix.to_dense() if edges_2E.shape[1] > DENSE_SHARE * num_nodes**2 else matrix
+
+
+def _product(matrix_NN: Tensor, states_Nd: Tensor) -> Tensor:
+    return matrix_NN @ states_Nd if matrix_NN.layout == torch.strided else sparse_product(matrix_NN, states_Nd)

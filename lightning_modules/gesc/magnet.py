@@ -5,6 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from lightning_modules.gesc.features import project
+
 
 class MagNet(nn.Module):
     r"""Layers of first-order filters of the magnetic Laplacian, on states with a real and an imaginary part.
@@ -52,8 +54,8 @@ class MagNet(nn.Module):
         i_E, j_E, real_E, imaginary_E = self.operator(edge_index, len(x), edge_direction, x.dtype)
         real, imaginary = x, x
         for own, neighbours in zip(self.own, self.neighbours, strict=True):
-            a, b = neighbours(real), neighbours(imaginary)
-            real, imaginary = own(real), own(imaginary)
+            a, b = _of_both(neighbours, real, imaginary)
+            real, imaginary = _of_both(own, real, imaginary)
             a_E, b_E = a[j_E], b[j_E]
             real = real.index_add(0, i_E, real_E * a_E - imaginary_E * b_E)
             imaginary = imaginary.index_add(0, i_E, imaginary_E * a_E + real_E * b_E)
@@ -79,3 +81,9 @@ class MagNet(nn.Module):
         size_E = scale_N[i_E] * weight_E * scale_N[j_E]
         phase_E = 2 * math.pi * self.q * direction_E.to(dtype)
         return i_E, j_E, (-size_E * phase_E.cos())[:, None], (-size_E * phase_E.sin())[:, None]
+
+
+def _of_both(line: nn.Module, real: Tensor, imaginary: Tensor) -> tuple[Tensor, Tensor]:
+    """Apply a linear map to both parts, once if they are the same tensor."""
+    image = project(real, line)
+    return image, image if imaginary is real else project(imaginary, line)

@@ -10,15 +10,15 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch_geometric.data import Data
 
 from lightning_modules.gesc.complex_layers import ComplexLinear, as_complex, check_precision
 from lightning_modules.gesc.connection import ConnectionKind, U1Connection
 from lightning_modules.gesc.conv import GESCConv, Norm
+from lightning_modules.gesc.features import drop_features
 from lightning_modules.gesc.gauge import dirichlet_energy, self_parallel_fraction
 from lightning_modules.gesc.interference import Gate, carried_product
-from lightning_modules.gesc.sorted_edges import SortedEdges
+from lightning_modules.gesc.sorted_edges import SortedEdges, sorted_edges
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"gate": "hard", "norm": "gauge", "connection": "learned"},
@@ -129,8 +129,8 @@ class GESC(nn.Module):
         """Return the logits, ``[N, C]``.
 
         Args:
-            data: ``x`` ``[N, F]``, ``edge_index`` ``[2, E]`` with one self-loop for each node, and as the connection needs it
-                ``edge_phase`` or ``edge_direction``, ``[E]``.
+            data: ``x`` ``[N, F]``, dense or sparse CSR, ``edge_index`` ``[2, E]`` with one self-loop for each node, and as the
+                connection needs it ``edge_phase`` or ``edge_direction``, ``[E]``.
         """
         return self.classifier(self.read(self.hidden(data)))
 
@@ -185,8 +185,8 @@ class GESC(nn.Module):
         if self.connection.kind != "trivial":
             given, direction = getattr(data, "edge_phase", None), getattr(data, "edge_direction", None)
             phase_E = self.connection(x_NF, data.edge_index, given, direction)
-        h_Nd = self.encoder(_dropout(x_NF, self.dropout, self.training))
-        return h_Nd, phase_E, SortedEdges.of(data.edge_index, len(x_NF))
+        h_Nd = self.encoder(drop_features(x_NF, self.dropout, self.training))
+        return h_Nd, phase_E, sorted_edges(data.edge_index, len(x_NF))
 
     def _layers(self, h_Nd: Tensor, edge_index: Tensor, phase_E: Tensor | None, edges: SortedEdges) -> list[Tensor]:
         start_Nd, states = h_Nd.detach(), []
@@ -214,10 +214,3 @@ def _per_layer(sic: float | Sequence[float], layers: int) -> list[float]:
     if not strengths:
         raise ValueError("sic must be a number or a list of at least one, got an empty list")
     return (strengths + [strengths[-1]] * layers)[:layers]
-
-
-def _dropout(x_NF: Tensor, share: float, training: bool) -> Tensor:
-    """Drop entries, complex ones as a whole."""
-    if not x_NF.is_complex():
-        return functional.dropout(x_NF, share, training)
-    return x_NF * functional.dropout(torch.ones_like(x_NF.real), share, training)

@@ -11,6 +11,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from lightning_modules.gesc.graph_memory import remembered
+
 
 @dataclass
 class SortedEdges:
@@ -43,7 +45,7 @@ class SortedEdges:
         if target.device.type != "cpu" or bool((target[1:] < target[:-1]).any()):
             order = torch.argsort(target, stable=True)
             source, target = source[order], target[order]
-        return cls(num_nodes, source, target, _starts(target, num_nodes), order)
+        return cls(num_nodes, source, target, starts(target, num_nodes), order)
 
     @cached_property
     def by_source(self) -> Tensor:
@@ -53,7 +55,7 @@ class SortedEdges:
     @cached_property
     def outgoing(self) -> Tensor:
         """In the order ``by_source`` the edges out of node j are ``outgoing[j] .. outgoing[j + 1]``, ``[N + 1]``."""
-        return _starts(self.source[self.by_source], self.num_nodes)
+        return starts(self.source[self.by_source], self.num_nodes)
 
     @cached_property
     def receiver(self) -> Tensor:
@@ -68,7 +70,7 @@ class SortedEdges:
 
     def sort(self, values_E: Tensor) -> Tensor:
         """Bring values of the given edges, ``[E, ...]``, into the order of this object."""
-        return values_E if self.order is None else values_E[self.order]
+        return values_E if self.order is None else values_E.index_select(0, self.order)
 
     def unsort(self, values_E: Tensor) -> Tensor:
         """Bring values in the order of this object, ``[E, ...]``, back into the given order."""
@@ -95,6 +97,12 @@ class _Copies(SortedEdges):
         return (torch.arange(self.count, device=index.device).unsqueeze(1) * step + index).flatten()
 
 
-def _starts(sorted_E: Tensor, num_nodes: int) -> Tensor:
+@remembered
+def sorted_edges(edge_index: Tensor, num_nodes: int) -> SortedEdges:
+    """Return ``SortedEdges.of(edge_index, num_nodes)``, sorted once for each graph."""
+    return SortedEdges.of(edge_index.clone(), num_nodes)
+
+
+def starts(sorted_E: Tensor, num_nodes: int) -> Tensor:
     """Return the position of the first entry that is at least n, for n = 0..N."""
     return torch.searchsorted(sorted_E, torch.arange(num_nodes + 1, device=sorted_E.device))

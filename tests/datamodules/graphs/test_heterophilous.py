@@ -7,7 +7,7 @@ from lightning import LightningModule, Trainer
 from torch import nn
 
 from datamodules import HeterophilousGraphDataModule
-from datamodules.graphs.features import appnp_smoothing, normalize_rows
+from datamodules.graphs.features import appnp_smoothing, in_sparse_rows, normalize_rows
 from datamodules.graphs.prepare import prepare_edges, with_self_loops
 
 NODES = 24
@@ -84,6 +84,33 @@ def test_features(root: str):
     torch.testing.assert_close(both, appnp_smoothing(normal, looped))
 
 
+def test_training_and_test_see_the_same_tensors(root: str):
+    data = ready(root)
+    (train,) = data.train_dataloader()
+    data.setup("test")
+    (test,) = data.test_dataloader()
+    assert all(test[key] is train[key] for key in train.keys())  # noqa: SIM118
+
+
+def test_sparse_features(root: str):
+    dense, data = ready(root), ready(root, sparse_features=True)
+    (plain,), (train,), (val,) = dense.train_dataloader(), data.train_dataloader(), data.val_dataloader()
+    assert train.x.layout == torch.sparse_csr
+    assert train.x.to_dense().equal(plain.x)
+    assert val.x is train.x, "made once"
+    assert train.num_nodes == NODES
+    assert train.num_features == 3
+    moved = data.transfer_batch_to_device(train, torch.device("meta"), 0).x
+    assert (moved.layout, moved.device.type) == (torch.sparse_csr, "meta")
+    assert data.transfer_batch_to_device(val, torch.device("meta"), 0).x is moved
+    assert data.transfer_batch_to_device(train, torch.device("cpu"), 0).x.to_dense().equal(plain.x)
+
+
+def test_complex_features_are_not_made_sparse():
+    with pytest.raises(ValueError, match=r"sparse_features needs real features, but they are torch.complex64: leave it out"):
+        in_sparse_rows(torch.ones(2, 2, dtype=torch.complex64))
+
+
 def test_random_split(root: str):
     one, again, other = (
         next(iter(ready(root, split="random", train_frac=0.5, val_frac=0.25, seed=seed).train_dataloader())) for seed in (0, 0, 1)
@@ -100,6 +127,10 @@ def test_random_split(root: str):
         ({"preprop": "ppr"}, "preprop='ppr' is unknown, use appnp"),
         ({"num_neighbors": [5, 5]}, r"num_neighbors=\[5, 5\] needs batch_size"),
         ({"num_neighbors": [], "batch_size": 2}, r"num_neighbors=\[\] must name a positive number"),
+        (
+            {"num_neighbors": [5], "batch_size": 2, "sparse_features": True},
+            r"sparse_features needs whole graphs, but num_neighbors=\[5\]: leave one of them out",
+        ),
         ({"split": 2}, "split=2 is not a split of own: use 0 to 1, random"),
         ({"split": "public"}, "split='public' is not a split of own: use 0 to 1, random"),
         ({"split": "random", "train_frac": 0.9}, "must be positive and leave something"),
