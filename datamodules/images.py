@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 
@@ -88,6 +89,46 @@ def load_images(variant: str, root: str | Path | None = None) -> Splits:
     for split, (images, labels) in splits.items():
         _check(images, labels, SIDES[variant], f"{split} set of {found}")
     return {split: (images, labels.astype(np.int64)) for split, (images, labels) in splits.items()}
+
+
+def cut_splits(
+    splits: Splits, variant: str, train_size: int | None, val_size: int, test_size: int | None, generator_seed: int
+) -> Splits:
+    """Cut the official sets into ``train``, ``val`` and ``test``.
+
+    The training set is the first ``train_size`` images of the official training set in a random order that ``generator_seed``
+    fixes, the validation set the last ``val_size`` of it, the test set the first ``test_size`` of the official test set.
+
+    Args:
+        splits: what :func:`load_images` read.
+        variant: its name, for messages.
+        train_size: number of training images; None: all but the validation images.
+        val_size: number of validation images.
+        test_size: number of test images; None: all.
+        generator_seed: seed of the split.
+
+    Raises:
+        ValueError: if there are too few images.
+    """
+    images, labels = splits["train"]
+    test_images, test_labels = splits["test"]
+    wanted = "at least one training image" if train_size is None else f"train_size={train_size}"
+    train_size = len(images) - val_size if train_size is None else train_size
+    test_size = len(test_images) if test_size is None else test_size
+    if train_size < 1 or train_size + val_size > len(images):
+        raise ValueError(
+            f"{variant} has {len(images)} training images, too few for {wanted} and val_size={val_size}: "
+            "use a smaller val_size or train_size"
+        )
+    if test_size > len(test_images):
+        raise ValueError(f"{variant} has {len(test_images)} test images, too few for test_size={test_size}: use at most those")
+    order = np.random.default_rng((generator_seed, crc32(b"split"))).permutation(len(images))
+    train, val = order[:train_size], order[len(order) - val_size :]
+    return {
+        "train": (images[train], labels[train]),
+        "val": (images[val], labels[val]),
+        "test": (test_images[:test_size], test_labels[:test_size]),
+    }
 
 
 def _find(variant: str, root: str | Path | None, download: bool = False) -> Path:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from datamodules.base import BatchKey, LeydenDataModule
 from datamodules.image_corruptions import add_noise, blank_blocks, block_grid, choose_blocks, pad_with_zeros
-from datamodules.images import SIDES, load_images, prepare_images
+from datamodules.images import SIDES, cut_splits, load_images, prepare_images
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -146,30 +146,10 @@ class MNISTPatchDataModule(LeydenDataModule):
 
     def setup(self, stage: str) -> None:
         """Read the images into memory and split them."""
-        splits = load_images(self.variant, self.root)
-        images, labels = splits["train"]
-        test_images, test_labels = splits["test"]
-        train_size = len(images) - self.val_size if self.train_size is None else self.train_size
-        test_size = len(test_images) if self.test_size is None else self.test_size
-        if train_size < 1 or train_size + self.val_size > len(images):
-            wanted = "at least one training image" if self.train_size is None else f"train_size={self.train_size}"
-            raise ValueError(
-                f"{self.variant} has {len(images)} training images, too few for {wanted} and val_size={self.val_size}: "
-                "use a smaller val_size or train_size"
-            )
-        if test_size > len(test_images):
-            raise ValueError(
-                f"{self.variant} has {len(test_images)} test images, too few for test_size={test_size}: use at most those"
-            )
-        order = np.random.default_rng((self.generator_seed, crc32(b"split"))).permutation(len(images))
-        train, val = order[:train_size], order[len(order) - self.val_size :]
-        test_images, test_labels = test_images[:test_size], test_labels[:test_size]
-        self.train_set = PatchImages(images[train], labels[train], self.size)
-        self.val_set = PatchImages(images[val], labels[val], self.size)
-        self.test_set = PatchImages(test_images, test_labels, self.size)
-        self.test_suites = {
-            name: PatchImages(test_images, test_labels, self.size, corrupt) for name, corrupt in self.corruptions.items()
-        }
+        sizes = (self.train_size, self.val_size, self.test_size)
+        splits = cut_splits(load_images(self.variant, self.root), self.variant, *sizes, self.generator_seed)
+        self.train_set, self.val_set, self.test_set = (PatchImages(*splits[split], self.size) for split in ("train", "val", "test"))
+        self.test_suites = {name: PatchImages(*splits["test"], self.size, corrupt) for name, corrupt in self.corruptions.items()}
 
     def plot(self, sample: dict[str, Tensor]) -> "Figure":
         """Draw one image under the grid of its patches.

@@ -2,7 +2,10 @@
 
 from glob import glob
 from pathlib import Path
-from typing import Any, Literal
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, Literal
+
+import numpy as np
 
 from datamodules.base import LeydenDataModule
 from datamodules.roots import data_folders
@@ -17,7 +20,8 @@ class TokenShardDataModule(LeydenDataModule):
     a window from 0, a separator being the first token of its document.
 
     Args:
-        train_files: pattern of the training files, such as ``/data/fineweb/train_*.bin``, also looked for in the data folders.
+        train_files: pattern of the training files, such as ``/data/fineweb/train_*.bin``, also looked for in the data folders;
+            ``random``, here or below: a few random tokens, to try the machinery.
         val_files: pattern of the validation files.
         vocab_size: number of tokens of the tokenizer that wrote the files.
         test_files: pattern of the test files; None: no test.
@@ -35,6 +39,12 @@ class TokenShardDataModule(LeydenDataModule):
     Raises:
         ValueError: if a number is out of range, or ids up to ``vocab_size`` do not fit into ``dtype``.
     """
+
+    smoke: ClassVar[dict[str, Any]] = {
+        **dict.fromkeys(("train_files", "val_files", "test_files"), "random"),
+        **{"vocab_size": 64, "seq_len": 16, "document_sep": None, "header_bytes": 0},
+        **{"batch_size": 4, "eval_batch_size": 4, "eval_windows": 8, "num_workers": 0},
+    }
 
     def __init__(
         self,
@@ -68,6 +78,7 @@ class TokenShardDataModule(LeydenDataModule):
         self.patterns = {"train": train_files, "val": val_files} | ({"test": test_files} if test_files else {})
         self.root, self.vocab_size, self.dtype, self.seq_len = root, vocab_size, dtype, seq_len
         self.document_sep, self.header_bytes, self.eval_windows = document_sep, header_bytes, eval_windows
+        self._folder: TemporaryDirectory[str] | None = None
 
     def model_arguments(self) -> dict[str, Any]:
         """Size of the vocabulary."""
@@ -93,6 +104,8 @@ class TokenShardDataModule(LeydenDataModule):
 
     def _found(self, name: str, pattern: str) -> list[Path]:
         """Return the files of a pattern, in the order of their names."""
+        if pattern == "random":
+            return [self._random_file(name)]
         places = [Path(), *data_folders(self.root)] if self.root is None else [*data_folders(self.root), Path()]
         for place in places:
             if found := sorted(glob(str(place / Path(pattern).expanduser()), recursive=True)):
@@ -101,3 +114,12 @@ class TokenShardDataModule(LeydenDataModule):
             f"no file fits {name}_files={pattern!r} here or in {', '.join(map(str, data_folders(self.root)))}: "
             "give a pattern of .bin files of tokens"
         )
+
+    def _random_file(self, name: str) -> Path:
+        """Write 64 windows of random tokens to a file that lives as long as this object."""
+        self._folder = self._folder or TemporaryDirectory()
+        path = Path(self._folder.name).resolve() / f"{name}.bin"
+        if not path.exists():
+            tokens = np.random.default_rng([*name.encode()]).integers(self.vocab_size, size=64 * self.seq_len + 1)
+            path.write_bytes(bytes(self.header_bytes) + tokens.astype(np.dtype(self.dtype).newbyteorder("<")).tobytes())
+        return path

@@ -167,7 +167,14 @@ class SparsityController(nn.Module):
 
         Args:
             reduce: sums a float64 tensor ``[2, L]`` over all ranks and returns it, or does so in place.
+
+        Raises:
+            ValueError: if something has made the state less precise than float64.
         """
+        if self.integral.dtype != torch.float64:
+            raise ValueError(
+                f"the controller's state was cast to {self.integral.dtype}, as the first form of FSDP does: use overlays/fsdp2.yaml"
+            )
         seen_2L = self._seen_2L.to(self.p.device, copy=True)
         self._seen_2L = torch.zeros_like(self._seen_2L)
         if reduce is not None:

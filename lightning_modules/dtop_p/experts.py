@@ -113,31 +113,55 @@ class Experts(nn.Module):
         return [self.w_out]
 
     def forward(self, x_Sd: Tensor, mask_SN: Tensor, gates_SN: Tensor) -> Tensor:
-        dtype = self._dtype(x_Sd.device.type)
-        x_Sd, w_in, w_out = x_Sd.to(dtype), self.w_in.to(dtype), self.w_out.to(dtype)
-        if self.dispatch == "dense":
-            y_NSd = self.activation(x_Sd @ w_in) @ w_out
-            return torch.einsum("nsd,sn->sd", y_NSd, gates_SN.to(dtype))
-        if self.dispatch == "sort":
-            assert self.most_experts is not None
-            pairs = fixed_pairs(mask_SN, gates_SN, self.most_experts)
-        else:
-            pairs = chosen_pairs(mask_SN, gates_SN)
-        product = self._product(dtype, pairs)
-        hidden_Mf = self.activation(product(x_Sd.index_select(0, pairs.token), w_in, pairs.end))
-        weighted_Mf = (hidden_Mf * pairs.gate.unsqueeze(-1)).to(dtype)  # gates here, where a row is shorter
-        y_Md = product(weighted_Mf, w_out, pairs.end).to(torch.promote_types(dtype, torch.float32))
-        return y_Md.new_zeros(x_Sd.shape).index_add(0, pairs.token, y_Md).to(dtype)
+        return mixture(x_Sd, mask_SN, gates_SN, self.w_in, self.w_out, self.activation, self.dispatch, self.most_experts)
 
-    def _dtype(self, device: str) -> torch.dtype:
-        return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self.w_in.dtype
 
-    def _product(self, dtype: torch.dtype, pairs: Pairs) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-        if self.dispatch == "loop" or dtype == torch.float64 or not hasattr(functional, "grouped_mm"):
-            return product_by_loop
-        if not torch.compiler.is_compiling() and pairs.token.numel() == 0:
-            return product_by_loop  # the gradient of an empty grouped product fails
-        return grouped_product
+def mixture(
+    x_Sd: Tensor,
+    mask_SN: Tensor,
+    gates_SN: Tensor,
+    w_in: Tensor,
+    w_out: Tensor,
+    activation: Callable[[Tensor], Tensor],
+    dispatch: Dispatch = "grouped",
+    most_experts: int | None = None,
+) -> Tensor:
+    """Do what :class:`Experts` does, with matrices from anywhere.
+
+    Args:
+        x_Sd: tokens.
+        mask_SN: chosen experts.
+        gates_SN: their weights.
+        w_in: first matrices, ``[N, d, ...]``.
+        w_out: second matrices, ``[N, f, d]``.
+        activation: maps ``[M, ...]`` to ``[M, f]``.
+        dispatch: how tokens reach their experts.
+        most_experts: experts that no token exceeds; needed by ``sort``.
+    """
+    device = x_Sd.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else w_in.dtype
+    x_Sd, w_in, w_out = x_Sd.to(dtype), w_in.to(dtype), w_out.to(dtype)
+    if dispatch == "dense":
+        y_NSd = activation(x_Sd @ w_in) @ w_out
+        return torch.einsum("nsd,sn->sd", y_NSd, gates_SN.to(dtype))
+    if dispatch == "sort":
+        assert most_experts is not None
+        pairs = fixed_pairs(mask_SN, gates_SN, most_experts)
+    else:
+        pairs = chosen_pairs(mask_SN, gates_SN)
+    product = _product(dispatch, dtype, pairs)
+    hidden_Mf = activation(product(x_Sd.index_select(0, pairs.token), w_in, pairs.end))
+    weighted_Mf = (hidden_Mf * pairs.gate.unsqueeze(-1)).to(dtype)  # gates here, where a row is shorter
+    y_Md = product(weighted_Mf, w_out, pairs.end).to(torch.promote_types(dtype, torch.float32))
+    return y_Md.new_zeros(x_Sd.shape).index_add(0, pairs.token, y_Md).to(dtype)
+
+
+def _product(dispatch: Dispatch, dtype: torch.dtype, pairs: Pairs) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    if dispatch == "loop" or dtype == torch.float64 or not hasattr(functional, "grouped_mm"):
+        return product_by_loop
+    if not torch.compiler.is_compiling() and pairs.token.numel() == 0:
+        return product_by_loop  # the gradient of an empty grouped product fails
+    return grouped_product
 
 
 def grouped_product(a_Mk: Tensor, weight_Nkn: Tensor, end_N: Tensor) -> Tensor:

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from lightning_modules.dtop_p.experts import ACTIVATIONS, Activation
+
 
 class ExpertCounts(Metric):
     """Sums of the experts that tokens use in L layers; batches of unequal size count by their tokens.
@@ -28,10 +30,10 @@ class ExpertCounts(Metric):
 
         Args:
             counts_LS: experts used by each token in each layer, ``[L, ...]``.
-            valid_S: False for padding, of the shape of one layer.
+            valid_S: False for padding, or how much each token counts, of the shape of one layer.
         """
         counts_LS = counts_LS.flatten(1).double()
-        valid = torch.ones_like(counts_LS[0], dtype=torch.bool) if valid_S is None else valid_S.flatten()
+        valid = torch.ones_like(counts_LS[0]) if valid_S is None else valid_S.flatten().double()
         self.active += (counts_LS * valid).sum(dim=1)
         self.squares += (counts_LS.square() * valid).sum(dim=1)
         self.tokens += valid.sum()
@@ -52,20 +54,22 @@ class ExpertFLOPs(ExpertCounts):
     Args:
         num_layers: mixture-of-experts layers L.
         d_model: d.
-        d_hidden: hidden width f of a SwiGLU expert, which has three matrices.
+        d_hidden: hidden width f of an expert.
+        activation: ``swiglu`` experts have three matrices, ``gelu`` experts two, and 4 in place of 6.
     """
 
-    def __init__(self, num_layers: int, d_model: int, d_hidden: int) -> None:
+    def __init__(self, num_layers: int, d_model: int, d_hidden: int, activation: Activation = "swiglu") -> None:
         super().__init__(num_layers)
-        self.per_expert = expert_flops(d_model, d_hidden)
+        self.per_expert = expert_flops(d_model, d_hidden, activation)
 
     def compute(self) -> Tensor:
         return self.per_expert * (self.active / self.tokens).float().sum()
 
 
-def expert_flops(d_model: int, d_hidden: int) -> int:
-    """Return the operations of a SwiGLU expert on a token: two for each of its 3 d f weights."""
-    return 6 * d_model * d_hidden
+def expert_flops(d_model: int, d_hidden: int, activation: Activation = "swiglu") -> int:
+    """Return the operations of an expert on a token: two for each of its weights, 3 d f with SwiGLU and 2 d f with GELU."""
+    matrices = ACTIVATIONS[activation][1] + 1
+    return 2 * matrices * d_model * d_hidden
 
 
 def flops_matched(target: float, train_active: float, eval_active: float) -> bool:

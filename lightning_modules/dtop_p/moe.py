@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lightning_modules.dtop_p.experts import Activation, Dispatch, Experts
 from lightning_modules.dtop_p.losses import assignment_share, entropy_loss, load_balance_loss, router_z_loss
-from lightning_modules.dtop_p.router import Mode, NormAxis, TopPRouter
+from lightning_modules.dtop_p.router import Mode, NormAxis, RoutingResult, TopPRouter
 
 
 class MoEAux(NamedTuple):
@@ -53,7 +53,7 @@ class MoEFeedForward(nn.Module):
         activation: ``swiglu`` or ``gelu``.
         init_std: standard deviation of the initial weights.
         residual_scale: factor on it for the experts' output weights.
-        lb_sync: take the load in the balance loss over all ranks.
+        lb_sync: in training, take the load in the balance loss over all ranks.
         name: what messages call the layer.
 
     Shapes:
@@ -99,22 +99,39 @@ class MoEFeedForward(nn.Module):
         x_Sd = x.flatten(0, -2)
         valid_S = None if valid is None else valid.flatten().bool()
         routing = self.router(x_Sd, p, valid_S)
-        self._check_finite(routing.logits, valid_S)
+        check_finite(routing.logits, valid_S, self.experts.dispatch, self.name)
         y_Sd = self.experts(x_Sd, routing.mask, routing.gates)
-        share_N = assignment_share(routing.mask, self.lb_sync)
-        aux = MoEAux(
-            routing.counts.view(x.shape[:-1]),
-            share_N,
-            load_balance_loss(routing.probs, share_N, valid_S),
-            entropy_loss(routing.probs, valid_S),
-            router_z_loss(routing.logits, valid_S),
-        )
-        return y_Sd.view(x.shape), aux
+        return y_Sd.view(x.shape), describe(routing, x.shape[:-1], valid_S, self.lb_sync and self.training)
 
-    def _check_finite(self, logits_SN: Tensor, valid_S: Tensor | None) -> None:
-        waits = self.experts.dispatch in ("grouped", "loop")
-        if torch.compiler.is_compiling() or not (waits or logits_SN.device.type == "cpu"):
-            return
-        finite_S = logits_SN.isfinite().all(dim=-1)
-        if not (finite_S if valid_S is None else finite_S | ~valid_S).all():
-            raise ValueError(f"router of {self.name} got logits that are not finite: lower the learning rate or clip gradients")
+
+def describe(routing: RoutingResult, shape: torch.Size, valid_S: Tensor | None = None, lb_sync: bool = False) -> MoEAux:
+    """Return what losses, controller and figures need to know of a call.
+
+    Args:
+        routing: what the router decided.
+        shape: that of the tokens, whose product is S.
+        valid_S: False for padding.
+        lb_sync: take the load in the balance loss over all ranks.
+    """
+    share_N = assignment_share(routing.mask, lb_sync)
+    return MoEAux(
+        routing.counts.view(shape),
+        share_N,
+        load_balance_loss(routing.probs, share_N, valid_S),
+        entropy_loss(routing.probs, valid_S),
+        router_z_loss(routing.logits, valid_S),
+    )
+
+
+def check_finite(logits_SN: Tensor, valid_S: Tensor | None, dispatch: Dispatch, name: str) -> None:
+    """Look at the logits where that costs nothing: on CPUs, and with a dispatch that waits for the device anyhow.
+
+    Raises:
+        ValueError: if logits of valid tokens are not finite.
+    """
+    waits = dispatch in ("grouped", "loop")
+    if torch.compiler.is_compiling() or not (waits or logits_SN.device.type == "cpu"):
+        return
+    finite_S = logits_SN.isfinite().all(dim=-1)
+    if not (finite_S if valid_S is None else finite_S | ~valid_S).all():
+        raise ValueError(f"router of {name} got logits that are not finite: lower the learning rate or clip gradients")

@@ -1,4 +1,4 @@
-"""Causal self-attention with rotary positions (plain torch).
+"""Self-attention, causal with rotary positions or neither (plain torch).
 
 Legend: B batch, T tokens, d model, H heads, K heads of keys and values, D dimension of a head.
 """
@@ -12,14 +12,14 @@ from torch.nn.functional import scaled_dot_product_attention
 from lightning_modules.networks.rotary import rotate
 
 
-class CausalSelfAttention(nn.Module):
-    r"""Each token attends to itself and to those before it.
+class SelfAttention(nn.Module):
+    r"""Each token attends to all.
 
     .. math::
-        y_t = W_o \, \big\Vert_h \sum_{s \le t}
+        y_t = W_o \, \big\Vert_h \sum_s
             \operatorname{softmax}_s\!\big(\langle R_t q_{ht}, R_s k_{hs} \rangle / \sqrt{D}\big) \, v_{hs}
 
-    with the rotations R of :mod:`lightning_modules.networks.rotary` and no biases.
+    with the rotations R of :mod:`lightning_modules.networks.rotary`, if there are any, and no biases.
 
     Args:
         d_model: width d.
@@ -29,6 +29,8 @@ class CausalSelfAttention(nn.Module):
     Raises:
         ValueError: if H does not divide d, or K does not divide H.
     """
+
+    causal = False
 
     def __init__(self, d_model: int, num_heads: int, num_kv_heads: int | None = None) -> None:
         super().__init__()
@@ -47,14 +49,14 @@ class CausalSelfAttention(nn.Module):
         """Return the matrix whose product is added to the residual stream."""
         return [self.output.weight]
 
-    def forward(self, x_BTd: Tensor, rotation: tuple[Tensor, Tensor], mask_B1TT: Tensor | None = None) -> Tensor:
+    def forward(self, x_BTd: Tensor, rotation: tuple[Tensor, Tensor] | None = None, mask_B1TT: Tensor | None = None) -> Tensor:
         """Return the attended values.
 
         Args:
             x_BTd: tokens, ``[B, T, d]``.
-            rotation: cosines and sines, ``[T, D / 2]`` each.
+            rotation: cosines and sines, ``[T, D / 2]`` each; None: the order of the tokens does not count.
             mask_B1TT: True where the token of a row attends to that of a column, causality included, ``[B, 1, T, T]``; None: to
-                all before it.
+                all, or all before it.
 
         Returns:
             ``[B, T, d]``.
@@ -62,15 +64,23 @@ class CausalSelfAttention(nn.Module):
         q_BHTD, k_BKTD, v_BKTD = (
             layer(x_BTd).unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for layer in (self.query, self.key, self.value)
         )
+        if rotation is not None:
+            q_BHTD, k_BKTD = rotate(q_BHTD, *rotation), rotate(k_BKTD, *rotation)
         y_BHTD = scaled_dot_product_attention(
-            rotate(q_BHTD, *rotation),
-            rotate(k_BKTD, *rotation),
+            q_BHTD,
+            k_BKTD,
             v_BKTD,
             attn_mask=mask_B1TT,
-            is_causal=mask_B1TT is None,
+            is_causal=self.causal and mask_B1TT is None,
             enable_gqa=self.grouped,
         )
         return self.output(y_BHTD.transpose(1, 2).flatten(2))
+
+
+class CausalSelfAttention(SelfAttention):
+    r"""The same, but each token attends to itself and to those before it: the sum is over :math:`s \le t`."""
+
+    causal = True
 
 
 def within_documents(documents_BT: Tensor) -> Tensor:

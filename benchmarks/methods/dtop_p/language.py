@@ -4,11 +4,11 @@ from functools import partial
 
 from benchmarks.experiments import Experiment, FigureSpec, Metric, Value, Variant
 from benchmarks.figures import learning_curve_figure
-from benchmarks.methods.dtop_p.figures import depth_profile_figure
+from benchmarks.methods.dtop_p.figures import heat_map_figure, profile_figure
 
 ACTIVE, LOSS, THRESHOLD = "train/active", "val/loss", "moe/p"
+ACTIVE_LAYER, THETA_LAYER, TEST_LAYER = "moe/active_layer", "moe/theta_layer", "test/active_layer"
 LAYERS = 4
-PLACES = ("word_start", "word_inside", "elsewhere")
 
 
 def arm(title: str, name: str = "", **options: Value) -> Variant:
@@ -54,12 +54,28 @@ LANGUAGE = Experiment(
     steps=1_000,
     overrides={"data.init_args.source": "austen"},
     seed_options=("seed_everything", "data.init_args.seed"),
-    curve=tuple(f"test/active_layer{layer}" for layer in range(LAYERS)),
-    learning_curve=(ACTIVE, LOSS, THRESHOLD),
+    curve=tuple(f"{TEST_LAYER}{layer}" for layer in range(LAYERS)),
+    learning_curve=(
+        *(ACTIVE, LOSS, THRESHOLD),
+        *(f"{name}{layer}" for name in (ACTIVE_LAYER, THETA_LAYER) for layer in range(LAYERS)),
+    ),
     figures=(
         curve("active", ACTIVE, "Active experts while the models train; 4 are wanted.", "active experts a token"),
         curve("threshold", THRESHOLD, "The probability mass that the controllers ask for.", "threshold p"),
         curve("loss", LOSS, "Validation loss while the models train.", "validation loss (nats)"),
-        FigureSpec("depth", "Active experts of each layer in the test: deeper layers use more.", depth_profile_figure),
+        FigureSpec(
+            "depth",
+            "Active experts of each layer in the test.",
+            partial(profile_figure, metric=TEST_LAYER, first=1, x_label="layer", y_label="active experts a token"),
+        ),
+        FigureSpec(
+            "depth_steps",
+            "Active experts of each layer while DTop-p trains.",
+            partial(heat_map_figure, variant="dtopp", metric=ACTIVE_LAYER, layers=LAYERS),
+        ),
+        *(
+            curve(f"theta_{layer + 1}", f"{THETA_LAYER}{layer}", f"Scale θ of the logits of layer {layer + 1}.", "scale θ")
+            for layer in (0, LAYERS - 1)
+        ),
     ),
 )

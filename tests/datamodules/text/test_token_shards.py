@@ -144,3 +144,16 @@ def test_missing_files_and_foreign_tokens_are_named(folder: Path):
         ready(folder, val_files="none_*.bin")
     with pytest.raises(ValueError, match=r"train_002.bin holds the token 350, beyond vocab_size=300"):
         list(ready(folder, vocab_size=300, batch_size=15).train_dataloader())
+
+
+def test_random_tokens_need_no_files(folder: Path):
+    words = {"train_files": "random", "val_files": "random", "test_files": "random"}
+    data, again = (ready(folder, **words, seq_len=16, header_bytes=6) for _ in range(2))
+    assert (len(data.train_set), len(data.val_set), len(data.test_set)) == (64, 64, 64)
+    key = BatchKey(0, 0, np.arange(64), slice(None))
+    train, val = data.train_set[key]["tokens"], data.val_set[key]["tokens"]
+    assert len(train.unique()) > 400
+    assert not torch.equal(train, val)
+    assert torch.equal(train, again.train_set[key]["tokens"]), "all processes see the same"
+    data.setup("test")
+    assert torch.equal(data.train_set[key]["tokens"], train)

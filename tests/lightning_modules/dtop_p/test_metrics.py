@@ -21,11 +21,21 @@ def test_padding_does_not_count():
     assert metric.compute()["std"].item() == 1
 
 
+def test_tokens_may_count_differently():
+    metric = ActiveExperts(1)
+    metric.update(torch.tensor([[2, 5]]), torch.tensor([3.0, 1.0]))
+    assert metric.compute()["mean"].item() == pytest.approx((3 * 2 + 5) / 4)
+    assert metric.compute()["std"].item() == pytest.approx(float(np.std([2, 2, 2, 5])))
+
+
 def test_operations_of_the_active_experts():
     metric = ExpertFLOPs(2, d_model=8, d_hidden=4)
     metric.update(torch.tensor([[1, 3], [4, 4]]))
     # a multiplication and an addition for each of the 3 * 8 * 4 weights of 2 and of 4 experts
     assert metric.compute().item() == 2 * 3 * 8 * 4 * (2 + 4)
+    gelu = ExpertFLOPs(2, 8, 4, "gelu")
+    gelu.update(torch.tensor([[1, 3], [4, 4]]))
+    assert gelu.compute().item() == 2 * 2 * 8 * 4 * (2 + 4)
 
 
 @pytest.mark.parametrize(
