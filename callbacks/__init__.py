@@ -6,6 +6,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "admm_diagnostics": ["ADMMDiagnostics"],
+        "caption_figures": ["CaptionFigures"],
         "dtopp": ["DTopPCallback"],
         "ema": ["EMAWeights"],
         "episode_video": ["EpisodeVideo"],
@@ -20,6 +21,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "representation_monitor": ["RepresentationMonitor"],
         "routing_stats": ["RoutingStats"],
         "run_loggers": ["RunCSVLogger", "RunTensorBoardLogger"],
+        "sample_grid": ["SampleGrid", "TimeDecileFigure"],
         "suite_curves": ["SuiteCurves"],
         "wandb_logger": ["RunWandbLogger"],
         "word_routing": ["WordRouting"],

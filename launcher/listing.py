@@ -5,7 +5,8 @@ from pathlib import Path
 
 from launcher.paths import CONFIGS, PROJECT
 
-NOT_EXPERIMENTS = ("overlays", "sweeps")
+NOT_EXPERIMENTS = ("evaluations", "overlays", "sweeps")
+"""``evaluations`` only test a model of the user's own, with ``train.py test``."""
 
 
 def experiments() -> Iterator[Path]:

@@ -6,6 +6,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "dtop_p.controller": ["SparsityController"],
+        "dtop_p.convert": ["convert_topk_to_dtopp"],
+        "dtop_p.diffusion_module": ["MoEDiffusionModule"],
+        "dtop_p.fine_tune_module": ["MoEFineTuneModule"],
         "dtop_p.language_module": ["MoELanguageModule"],
         "dtop_p.moe": ["MoEFeedForward"],
         "dtop_p.router": ["TopPRouter"],
@@ -28,5 +31,9 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "sheaf_admm.mnist": ["MNISTPatchTask"],
         "sheaf_admm.module": ["RecurrentMPNNModule", "SheafADMMModule"],
         "sheaf_admm.sudoku": ["SudokuTask"],
+        "tlvs.benchmarks": ["AMBERDiscriminative", "AMBERGenerative", "CHAIR", "HallusionBench", "MMHal", "POPE"],
+        "tlvs.benchmark_module": ["VLMBenchmarkModule"],
+        "tlvs.module": ["TLVSModule"],
+        "tlvs.tiny_vlm_module": ["SceneVLMModule"],
     },
 )

@@ -22,11 +22,14 @@ def need_files(name: str) -> None:
     """Skip an experiment whose data are on no disk here; the launcher's data folders are searched."""
     data = yaml.safe_load(CONFIGS[name].read_text())["data"]
     needed = None
-    if data["class_path"] == "datamodules.MNISTPatchDataModule":
-        files = FILES.get(data["init_args"].get("variant", "mnist"))
+    default = {"datamodules.MNISTPatchDataModule": "mnist", "datamodules.LabelledImageDataModule": "digits8"}
+    if data["class_path"] in default:
+        files = FILES.get(data["init_args"].get("variant", default[data["class_path"]]))
         needed = files and files.archive
     if data["class_path"] == "datamodules.HeterophilousGraphDataModule":
         needed = "graphs/texas/geom_gcn_edges.txt"  # of the set that the smoke overlay takes
+    if yaml.safe_load(CONFIGS[name].read_text())["model"]["class_path"] == "lightning_modules.MoEFineTuneModule":
+        pytest.importorskip("transformers")
     if needed and not find_data(needed):
         pytest.skip(f"{needed} is in none of {', '.join(map(str, data_folders()))}")
 

@@ -1,6 +1,5 @@
 """The actor of a finished SAC run, as the teacher of a distillation (plain torch)."""
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from lightning_modules.finished_runs import find_checkpoint
 from lightning_modules.rl.squashed_gaussian import GaussianActor
 
 RANDOM = "random"
@@ -18,8 +18,8 @@ def load_teacher(teacher: str, obs_dim: int, action_dim: int, hidden: Sequence[i
     """Return a frozen SAC actor.
 
     Args:
-        teacher: a checkpoint of a SAC run, or the folder of a run or of several, see :func:`find_checkpoint`; ``random``: an
-            untrained actor.
+        teacher: a checkpoint of a SAC run, or the folder of a run or of several, see
+            :func:`~lightning_modules.finished_runs.find_checkpoint`; ``random``: an untrained actor.
         obs_dim: length of an observation.
         action_dim: length of an action.
         hidden: widths of the hidden layers of an untrained actor; a checkpoint knows its own.
@@ -30,7 +30,7 @@ def load_teacher(teacher: str, obs_dim: int, action_dim: int, hidden: Sequence[i
     """
     if teacher == RANDOM:
         return GaussianActor(obs_dim, action_dim, hidden).requires_grad_(False)
-    path = find_checkpoint(Path(teacher))
+    path = find_checkpoint(Path(teacher), "teacher", "configs/sac")
     checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     if checkpoint.get("RLDataModule", {}).get("normaliser"):
         raise ValueError(f"teacher: {path} acts on normalised observations; give a run without data.normalise_observations")
@@ -47,31 +47,3 @@ def load_teacher(teacher: str, obs_dim: int, action_dim: int, hidden: Sequence[i
     actor = GaussianActor(obs_dim, action_dim, [len(layer) for layer in layers[:-1]])
     actor.load_state_dict({name.removeprefix("actor."): value for name, value in weights.items() if name.startswith("actor.")})
     return actor.requires_grad_(False)
-
-
-def find_checkpoint(path: Path) -> Path:
-    """Return the best checkpoint of the newest finished run.
-
-    Args:
-        path: ``runs/sac/pendulum``, all runs of an experiment; ``runs/sac/pendulum/3``, one of them; or a file.
-
-    Raises:
-        FileNotFoundError: if no finished run left a checkpoint there.
-    """
-    if path.is_file():
-        return path
-    runs = sorted((run for run in path.glob("*") if run.name.isdigit()), key=lambda run: int(run.name), reverse=True)
-    for run in [path, *runs]:
-        summary = run / "summary.json"
-        if not summary.exists():
-            continue
-        content = json.loads(summary.read_text())
-        best = content.get("best_checkpoint")
-        if content["status"] == "finished" and best and Path(best).is_file():
-            return Path(best)
-    run = path.parent.parent if path.suffix else path
-    task = (run.parent if run.name.isdigit() else run).name or "<task>"
-    raise FileNotFoundError(
-        f"teacher: {path} is no checkpoint, and no finished run with one; train it with "
-        f"`python train.py --config configs/sac/{task}.yaml`"
-    )

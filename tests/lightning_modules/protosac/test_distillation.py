@@ -10,8 +10,9 @@ from processes import launch
 from resumption import assert_same_run, killed_and_continued, undisturbed
 from short_runs import CONFIGS
 
+from lightning_modules.finished_runs import find_checkpoint
 from lightning_modules.protosac.distillation import KMeansPolicyModule, PWNetModule
-from lightning_modules.protosac.teacher import find_checkpoint, load_teacher
+from lightning_modules.protosac.teacher import load_teacher
 from lightning_modules.rl.sac_module import SACModule
 
 EXPERIMENTS = ["pendulum_pwnet", "pendulum_shared_pwnet", "pendulum_kmeans"]
@@ -50,7 +51,7 @@ def test_the_newest_finished_run_counts(tmp_path: Path):
         finished_run(tmp_path / str(number))
     finished_run(tmp_path / "11", "interrupted")
     (tmp_path / "12").mkdir()
-    assert find_checkpoint(tmp_path) == tmp_path / "10" / "checkpoints" / "best.ckpt"
+    assert find_checkpoint(tmp_path, "teacher", "configs/sac") == tmp_path / "10" / "checkpoints" / "best.ckpt"
 
 
 @pytest.mark.parametrize("path", ["runs/sac/hopper", "runs/sac/hopper/3", "runs/sac/hopper/3/checkpoints/last.ckpt"])

@@ -1,0 +1,30 @@
+"""The turn of a hidden state towards a direction, which keeps its length."""
+
+import torch
+from torch import Tensor
+
+SMALLEST_NORM = 1e-6
+
+
+def steer(h_d: Tensor, direction_d: Tensor, strength: Tensor | float) -> Tensor:
+    r"""Turn states towards a unit direction r by the strength a and keep their norm.
+
+    .. math:: h \mapsto \lVert h \rVert \frac{u + a r}{\max(\lVert u + a r \rVert, 10^{-6})}, \qquad u = h / \lVert h \rVert
+
+    Computed in float32, whose norms do not overflow.
+
+    Args:
+        h_d: states, ``[..., d]``.
+        direction_d: r, ``[d]``, or one for each state.
+        strength: a, a number or ``[...]``.
+
+    Returns:
+        The turned states, in the precision of ``h_d``.
+
+    Source: the norm-preserving edit of VTI (arXiv 2410.15778) and VISTA (arXiv 2502.03628).
+    """
+    state_d = h_d.float()
+    norm = state_d.norm(dim=-1, keepdim=True)
+    strength = torch.as_tensor(strength, dtype=torch.float32, device=h_d.device).unsqueeze(-1)
+    turned_d = state_d / norm.clamp_min(SMALLEST_NORM) + strength * direction_d.float()
+    return (norm * turned_d / turned_d.norm(dim=-1, keepdim=True).clamp_min(SMALLEST_NORM)).to(h_d.dtype)

@@ -1,0 +1,123 @@
+"""TLVSModule on a handful of scenes and an untrained model."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Trainer, seed_everything
+
+from datamodules import SceneDataModule
+from datamodules.scenes.vocabulary import WORDS
+from lightning_modules import TLVSModule
+from lightning_modules.tlvs.scene_weights import save_tiny_vlm
+from lightning_modules.tlvs.tiny_vlm import TinyVLM
+
+FEW = {"n_train": 48, "n_val": 8, "n_test": 8, "n_unbiased": 8, "null_image_prob": 0.0, "batch_size": 16, "eval_batch_size": 8}
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: Any) -> Path:
+    torch.manual_seed(0)
+    model = TinyVLM(len(WORDS), d_model=16, num_layers=2, num_heads=2)
+    torch.nn.init.normal_(model.encoder.out.weight, std=0.3)
+    path = tmp_path_factory.mktemp("weights") / "vlm.safetensors"
+    save_tiny_vlm(model, WORDS, path)
+    return path
+
+
+def module_and_data(weights: Path, **options: Any) -> tuple[TLVSModule, SceneDataModule]:
+    data = SceneDataModule("unified", p_comp=0.5, **FEW)
+    settings = {"weights": str(weights), "caption_rows": 8, "lr": 0.05, **options}
+    return TLVSModule(**data.model_arguments(), **settings), data
+
+
+def trainer_for(steps: int, **options: Any) -> Trainer:
+    quiet: Any = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    return Trainer(max_steps=steps, max_epochs=-1, enable_checkpointing=False, **quiet, **options)
+
+
+def fitted(weights: Path, steps: int = 3, **options: Any) -> tuple[TLVSModule, SceneDataModule, Trainer]:
+    seed_everything(1, verbose=False)
+    module, data = module_and_data(weights, **options)
+    trainer = trainer_for(steps)
+    trainer.fit(module, datamodule=data)
+    return module, data, trainer
+
+
+def test_calibration_changes_the_vectors_and_nothing_else(weights: Path):
+    still, _, _ = fitted(weights, lr=0.0)
+    assert torch.allclose(still.method.vectors_Ld.norm(dim=-1), torch.tensor(0.1))
+    moved, _, trainer = fitted(weights)
+    assert not torch.allclose(moved.method.vectors_Ld, still.method.vectors_Ld)
+    assert all(torch.equal(a, b) for a, b in zip(moved.method.gate.buffers(), still.method.gate.buffers(), strict=True))
+    model = moved.method.adapter.model
+    assert moved.method.adapter.identity() == module_and_data(weights)[0].method.adapter.identity()
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+    assert trainer.callback_metrics["val/loss"].isfinite()
+    # what an extraction saw: half of the steps of three batches of 8 captions and 16 questions
+    assert {"top_share", "gini", "snr_all_layer0", "snr_sensitive_layer1"} <= set(moved.report)
+
+
+def test_the_checkpoint_holds_the_vectors_and_not_the_model(weights: Path, tmp_path: Path):
+    module, data, trainer = fitted(weights)
+    path = tmp_path / "module.ckpt"
+    trainer.save_checkpoint(path)
+    names = torch.load(path, weights_only=True)["state_dict"]
+    assert "method.vectors_Ld" in names
+    assert not any("adapter" in name or "encoder" in name for name in names)
+    loaded = TLVSModule.load_from_checkpoint(path, weights_only=True)
+    assert torch.equal(loaded.method.vectors_Ld, module.method.vectors_Ld)
+    assert loaded.report == module.report
+    before = loaded.method.vectors_Ld.detach().clone()
+    again = trainer_for(3)
+    again.fit(loaded, datamodule=data, ckpt_path=path, weights_only=True)
+    assert torch.equal(loaded.method.vectors_Ld, before), "a run that goes on must not extract anew"
+
+
+def test_all_methods_describe_and_answer(weights: Path):
+    module, data, trainer = fitted(weights, method="vti")
+    results = {}
+    for name in ("none", "steering", "vista", "vti", "vcd"):
+        module.method.name, module.method.alpha = name, 4.0
+        first, *others = trainer.test(module, datamodule=data, verbose=False)
+        results[name] = {key: value for scores in (first, *others) for key, value in scores.items()}
+    assert results["none"].keys() == results["vcd"].keys()
+    assert {"test/balanced/chair_i", "test/pope_adversarial/accuracy", "test/pope_random/yes", "test/extraction/gini"} <= set(
+        results["none"]
+    )
+    batch = next(iter(data.test_dataloader()[1]))
+    captions = {}
+    for name in results:
+        module.method.name = name
+        captions[name] = module.describe(batch)
+    texts = {name: caption[:, :5].tolist() for name, caption in captions.items()}
+    assert sum(text != texts["none"] for text in texts.values()) >= 3
+    module.method.name, module.method.alpha = "steering", 0.0
+    assert torch.equal(module.describe(batch), captions["none"])
+
+
+def test_the_loss_is_the_sum_of_its_parts(weights: Path):
+    module, data, _ = fitted(weights)
+    data.setup("fit")
+    batch = next(iter(data.train_dataloader()))
+    terms = module.method.losses({name: value[:8] for name, value in batch["caption"].items()}, batch["question"])
+    assert set(terms) == {"sensitive", "other", "answer"}
+    logged: dict[str, torch.Tensor] = {}
+    module.log_dict = logged.update  # type: ignore[method-assign, assignment]
+    module.log = lambda name, value, **options: logged.__setitem__(name, value)  # type: ignore[method-assign, assignment]
+    loss = module.training_step(batch, 0)
+    assert loss.item() == pytest.approx(sum(term.mean.item() for term in terms.values()), rel=1e-5)
+    assert logged["train/other_loss"].item() == pytest.approx(terms["other"].mean.item(), rel=1e-5)
+
+
+def test_bad_input(weights: Path, tmp_path: Path):
+    with pytest.raises(ValueError, match="none, steering, vista, vti, vcd"):
+        module_and_data(weights, method="pray")
+    save_tiny_vlm(TinyVLM(2), ["<pad>", "<eos>"], tmp_path / "other.safetensors")
+    with pytest.raises(ValueError, match="other words"):
+        module_and_data(tmp_path / "other.safetensors")
+    with pytest.raises(FileNotFoundError, match="scenes_vlm"):
+        module_and_data(tmp_path / "runs" / "tlvs" / "scenes_vlm")
+    with pytest.raises(ValueError, match="words"):
+        TLVSModule()
