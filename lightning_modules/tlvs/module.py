@@ -41,6 +41,8 @@ class TLVSModule(SceneTest):
         weights: see :func:`~lightning_modules.tlvs.scene_model.scene_model`; None takes the model that comes with Leyden.
         method: see :class:`~lightning_modules.tlvs.steering_method.SteeringMethod`.
         alpha: strength.
+        sweep: further strengths with which the test is taken, under the names ``test/alpha_<strength>/...`` and
+            ``test/<suite>/alpha_<strength>/...``.
         gate: factors of the gate.
         refinement: how a direction is made of the sensitive steps.
         divergence: what sensitivity is.
@@ -69,6 +71,7 @@ class TLVSModule(SceneTest):
         weights: str | None = None,
         method: Method = "steering",
         alpha: float = 1.0,
+        sweep: Sequence[float] = (),
         gate: GateKind = "both",
         refinement: Refinement = "pc1",
         divergence: Divergence = "kl",
@@ -80,8 +83,11 @@ class TLVSModule(SceneTest):
         caption_rows: int = 32,
         lr: float = 6e-3,
     ) -> None:
-        super().__init__(words, object_words, colour_words, test_suites)
+        suites = list(test_suites or ())
+        swept = [name for a in sweep for name in (f"alpha_{a:g}", *(f"{suite}/alpha_{a:g}" for suite in suites))]
+        super().__init__(words, object_words, colour_words, suites + swept)
         assert words is not None
+        self.strengths, self.loaders = [alpha, *sweep], 1 + len(suites)
         self.save_hyperparameters()
         self.answers_too, self.caption_rows, self.lr = answers, caption_rows, lr
         adapter = TinyVLMAdapter(scene_model(words, weights))
@@ -148,6 +154,15 @@ class TLVSModule(SceneTest):
     def answer_logits(self, batch: Batch) -> Tensor:
         prompt = int(batch["prompt_length"][0])
         return self.method.next_logits(batch | {"input_ids": batch["input_ids"][:, :prompt]})
+
+    def test_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Batch:
+        """As :meth:`SceneTest.test_step`, with each strength; what is returned belongs to ``alpha``."""
+        outputs = []
+        for turn, strength in enumerate(self.strengths):
+            self.method.alpha = strength
+            outputs.append(super().test_step(batch, batch_idx, dataloader_idx + turn * self.loaders))
+        self.method.alpha = self.strengths[0]
+        return outputs[0]
 
     def on_test_epoch_end(self) -> None:
         """Log the results, and what was found when the directions were extracted."""

@@ -42,8 +42,8 @@ FEW_DIGITS = [
 FEW_SCENES = [
     *("--data.init_args.n_train=64", "--data.init_args.n_val=10", "--data.init_args.n_test=31", "--data.init_args.n_unbiased=20"),
     *("--data.init_args.batch_size=16", "--data.init_args.eval_batch_size=8", "--model.init_args.caption_rows=8"),
-    *("--model.init_args.stage_steps=[3,1,2,3]", "--model.init_args.weight_decay=0.1"),
 ]
+SHORT_STAGES = ["--model.init_args.stage_steps=[3,1,2,3]", "--model.init_args.weight_decay=0.1"]
 SMALL_GRAPH = ["--data.init_args.nodes=60", "--data.init_args.degree=6"]
 SEVERAL_EPOCHS = ["--trainer.max_epochs=9", "--trainer.log_every_n_steps=1", "--resume.every_n_steps=2"]
 WITHOUT_DROPOUT = [f"--model.init_args.{name}=0" for name in ("attn_dropout", "dropout", "classifier_dropout")]
@@ -59,6 +59,7 @@ SHORT_RUNS: dict[str, list[object]] = {
     "gesc/gcn": ["--config", CONFIGS / "gesc/gauge_sbm_gcn.yaml", *SMALL_GRAPH, *SEVERAL_EPOCHS, WITHOUT_DROPOUT[1]],
     "dtop_p": ["--config", CONFIGS / "dtop_p/topics.yaml", *TINY[3:], *FEW_WINDOWS],
     "dtop_p/digits_dit": ["--config", CONFIGS / "dtop_p/digits_dit.yaml", *TINY[3:], *FEW_DIGITS],
-    "tlvs/scenes_vlm": ["--config", CONFIGS / "tlvs/scenes_vlm.yaml", *TINY[4:], *FEW_SCENES],
+    "tlvs/scenes_vlm": ["--config", CONFIGS / "tlvs/scenes_vlm.yaml", *TINY[4:], *FEW_SCENES, *SHORT_STAGES],
+    "tlvs": ["--config", CONFIGS / "tlvs/scenes.yaml", *TINY[4:], *FEW_SCENES],
     "sheaf_admm/mnist_cnn": ["--config", CONFIGS / "sheaf_admm/mnist_cnn.yaml", *TINY, *DIGITS],
 }

@@ -79,7 +79,7 @@ def test_all_methods_describe_and_answer(weights: Path):
     module, data, trainer = fitted(weights, method="vti")
     results = {}
     for name in ("none", "steering", "vista", "vti", "vcd"):
-        module.method.name, module.method.alpha = name, 4.0
+        module.method.name, module.strengths = name, [4.0]
         first, *others = trainer.test(module, datamodule=data, verbose=False)
         results[name] = {key: value for scores in (first, *others) for key, value in scores.items()}
     assert results["none"].keys() == results["vcd"].keys()
@@ -95,6 +95,19 @@ def test_all_methods_describe_and_answer(weights: Path):
     assert sum(text != texts["none"] for text in texts.values()) >= 3
     module.method.name, module.method.alpha = "steering", 0.0
     assert torch.equal(module.describe(batch), captions["none"])
+
+
+def test_a_sweep_takes_the_test_with_each_strength(weights: Path):
+    module, data, trainer = fitted(weights, sweep=[0.0, 4.0])
+    swept = {key: value for scores in trainer.test(module, datamodule=data, verbose=False) for key, value in scores.items()}
+    for strength in (0.0, 4.0):
+        module.strengths = [strength]
+        alone = {key: value for scores in trainer.test(module, datamodule=data, verbose=False) for key, value in scores.items()}
+        for suite in ("", "balanced/", "pope_popular/"):
+            own = {key.removeprefix(f"test/{suite}"): value for key, value in alone.items() if key.startswith(f"test/{suite}")}
+            mine = {key: value for key, value in own.items() if "/" not in key}
+            assert mine
+            assert {key: swept[f"test/{suite}alpha_{strength:g}/{key}"] for key in mine} == mine
 
 
 def test_the_loss_is_the_sum_of_its_parts(weights: Path):
