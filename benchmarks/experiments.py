@@ -28,12 +28,14 @@ class Metric:
         percent: whether it is a share.
         interval: show the mean ± its standard error or ± the standard deviation of a run, or the mean or interquartile mean with
             its 95 % bootstrap interval.
+        optional: whether a variant may lack it.
     """
 
     name: str
     title: str
     percent: bool = False
     interval: Literal["standard_error", "standard_deviation", "bootstrap", "iqm"] = "standard_error"
+    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class Experiment:
         metrics: columns of the table; the first one is shown in README.
         steps: optimiser steps (for reinforcement learning: environment steps) of a final run.
         overrides: options that all variants share. They must fix which data there are.
-        curve: further metric names to record, for figures.
+        curve: further metric names to record, for figures; a variant may lack some.
         learning_curve: logged metrics of which every value is recorded, as ``<metric>_at_<step>``; a variant may lack some.
         tuning: search done for every variant before the final runs.
         figures: what to draw.

@@ -116,9 +116,10 @@ def _train(experiment: Experiment, variants: Sequence[str], plan: Plan) -> tuple
     jobs = plan.jobs(experiment, settings)
     failures += len(run_all(jobs, plan.execute, _say))
     records = [record for job in jobs if job.finished() for record in records_of(job, experiment)]
-    for metric in experiment.learning_curve:
-        if records and not any(record.metric.startswith(f"{metric}_at_") for record in records):
-            _say(f"no run of {experiment.name} logged {metric}: its learning curve is empty")
+    recorded = {record.metric.split("_at_")[0] for record in records} | {record.metric for record in records}
+    for metric in (*(metric.name for metric in experiment.metrics), *experiment.curve, *experiment.learning_curve):
+        if records and metric not in recorded:
+            _say(f"no run of {experiment.name} logged {metric}")
     return records, failures, notes
 
 
@@ -126,21 +127,19 @@ def records_of(job: Job, experiment: Experiment) -> list[Record]:
     """Return what a finished run measured.
 
     Raises:
-        ValueError: if its summary lacks a metric of the experiment.
+        ValueError: if its summary lacks a metric of the experiment that is not optional.
     """
     summary = job.summary()
     curves = {f"{name}_at_{step}": value for name in experiment.learning_curve for step, value in job.series(name).items()}
     measured = summary["metrics"] | curves
-    names = dict.fromkeys([*(metric.name for metric in experiment.metrics), *experiment.curve])
-    if not any(name in measured for name in experiment.curve):  # a model without iterations has no such curve
-        names = dict.fromkeys(metric.name for metric in experiment.metrics)
-    missing = [name for name in names if name not in measured]
+    missing = [metric.name for metric in experiment.metrics if not metric.optional and metric.name not in measured]
     if missing:
         known = ", ".join(sorted(measured))
         raise ValueError(f"run {job.name} did not measure {', '.join(missing)}; it has: {known}")
     cost = (summary["steps"], summary["train_seconds"], summary["parameters"])
     config = "" if experiment.variants[job.variant].overrides else config_name(job.config)
-    values = {name: math.nan if measured[name] is None else measured[name] for name in names} | curves
+    wanted = dict.fromkeys([*(metric.name for metric in experiment.metrics), *experiment.curve])
+    values = {name: math.nan if measured[name] is None else measured[name] for name in wanted if name in measured} | curves
     return [Record(job.experiment, job.variant, name, job.seed, value, *cost, config) for name, value in values.items()]
 
 

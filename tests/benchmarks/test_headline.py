@@ -186,7 +186,7 @@ def test_a_learning_curve_is_every_logged_value_by_step(bench, capsys, monkeypat
     # the fake logs 0.5 at step 0 and 1 at step 1 with the best learning rate, and nothing at step 2
     found = {r["metric"]: r["value"] for r in content["records"] if r["metric"].startswith("val/")}
     assert found == {"val/solved_at_0": pytest.approx(0.5), "val/solved_at_1": pytest.approx(1.0)}
-    assert "no run of solve logged val/solvd: its learning curve is empty" in capsys.readouterr().out
+    assert "no run of solve logged val/solvd" in capsys.readouterr().out
 
 
 def test_parallel_jobs_get_a_core_and_a_gpu_each(monkeypatch):

@@ -35,9 +35,9 @@ IMAGES = Experiment(
     },
     metrics=(
         Metric("test/loss", "test loss of the flow"),
-        Metric("test/train_active", "experts in training"),
-        Metric("test/active", "in the test"),
-        Metric("test/flops_matched", "runs with matched operations", percent=True),
+        Metric("test/train_active", "experts in training", optional=True),
+        Metric("test/active", "in the test", optional=True),
+        Metric("test/flops_matched", "runs with matched operations", percent=True, optional=True),
         Metric("test/sample_accuracy", "samples of the right class", percent=True),
         Metric("test/frechet_classifier_features", "Fréchet distance of classifier features"),
     ),
