@@ -22,6 +22,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "routing_stats": ["RoutingStats"],
         "run_loggers": ["RunCSVLogger", "RunTensorBoardLogger"],
         "sample_grid": ["SampleGrid", "TimeDecileFigure"],
+        "sensitivity_trace": ["SensitivityTrace"],
         "suite_curves": ["SuiteCurves"],
         "wandb_logger": ["RunWandbLogger"],
         "word_routing": ["WordRouting"],

@@ -13,7 +13,7 @@ from lightning_modules.tlvs.adapter import Batch, NullMode, VLMAdapter, response
 from lightning_modules.tlvs.artifact import SteeringArtifact
 from lightning_modules.tlvs.directions import Refinement, refine_directions, signal_to_noise
 from lightning_modules.tlvs.gate import GateKind, StepGate, log_sensitivity
-from lightning_modules.tlvs.sensitivity import Divergence, entropy, gini, select_tokens, top_share, visual_sensitivity
+from lightning_modules.tlvs.sensitivity import Divergence, entropy, gini, lorenz_curve, select_tokens, top_share, visual_sensitivity
 
 LEAST_SENSITIVE = 16
 SMALLEST = 1e-6
@@ -50,7 +50,8 @@ class TLVSExtractor:
     """Find where a model looks, and along which direction the image moves it there.
 
     The layers are steered with a strength of 0.1; a calibration (see ``calibration.py``) learns better ones. The artifact's
-    report holds, by name, how unevenly the sensitivity is spread (``top_share``, ``gini``), the signal-to-noise ratio of the
+    report holds, by name, how unevenly the sensitivity is spread (``top_share``, ``gini`` and ``lorenz``, the share that the most
+    sensitive 0, 5, ..., 100 % of the steps hold), the signal-to-noise ratio of the
     differences in all steps and in the sensitive ones, a number a layer, and how well the probes predict (correlations).
 
     Args:
@@ -121,6 +122,7 @@ class TLVSExtractor:
             "steps": len(selected_S),
             "top_share": top_share(steps.sensitivity_S),
             "gini": gini(steps.sensitivity_S),
+            "lorenz": _thinned(lorenz_curve(steps.sensitivity_S)[1]),
             "snr_all": signal_to_noise(steps.difference_LSd).tolist(),
             "snr_sensitive": signal_to_noise(steps.difference_LSd[:, selected_S]).tolist(),
             "sensitivity_correlation": _correlation(
@@ -162,3 +164,9 @@ def _middle(depth: int) -> tuple[int, ...]:
 
 def _correlation(predicted_S: Tensor, true_S: Tensor) -> float:
     return float(torch.corrcoef(torch.stack([predicted_S.double(), true_S.double()]))[0, 1])
+
+
+def _thinned(held_S: Tensor) -> list[float]:
+    """Return a curve at 21 equal distances."""
+    places = torch.linspace(0, len(held_S) - 1, 21).round().long()
+    return held_S[places].tolist()

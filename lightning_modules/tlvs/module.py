@@ -17,6 +17,7 @@ from lightning_modules.tlvs.scene_model import scene_model
 from lightning_modules.tlvs.scene_test import Batch, SceneTest
 from lightning_modules.tlvs.sensitivity import Divergence
 from lightning_modules.tlvs.steering_method import Method, SteeringMethod
+from lightning_modules.tlvs.trace import ResponseTrace, trace_responses
 
 
 class TLVSModule(SceneTest):
@@ -96,6 +97,8 @@ class TLVSModule(SceneTest):
         self.max_new_tokens = adapter.model.max_length - 1
         self.val_losses = nn.ModuleDict({name: MeanMetric() for name in ("sensitive", "other", "answer")})
         self.report: dict[str, float] = {}
+        self.words, self.object_words = list(words), list(object_words or ())
+        self.lorenz: list[float] = []
 
     def setup(self, stage: str) -> None:
         """Bring the model to where the vectors are; as it belongs to no checkpoint, Lightning does not.
@@ -121,6 +124,7 @@ class TLVSModule(SceneTest):
         if self.method.name == "vti":
             self.method.learn_vti(captions, self.caption_prompts, self.max_new_tokens)
         self.report = {name: value for name, value in report.items() if isinstance(value, float)}
+        self.lorenz = report["lorenz"]
         for name in ("snr_all", "snr_sensitive"):
             numbers = zip(self.method.extractor.layers, report[name], strict=True)
             self.report |= {f"{name}_layer{layer}": value for layer, value in numbers}
@@ -155,6 +159,13 @@ class TLVSModule(SceneTest):
         prompt = int(batch["prompt_length"][0])
         return self.method.next_logits(batch | {"input_ids": batch["input_ids"][:, :prompt]})
 
+    def trace(self, batch: Batch) -> list[ResponseTrace]:
+        """Return what happens at each word of the captions that are made under steering."""
+        prompts = self.caption_prompts(batch)
+        text_BT = torch.cat([prompts["input_ids"], self.describe(batch)], dim=1)
+        method = self.method
+        return trace_responses(method.adapter, prompts | {"input_ids": text_BT}, method.artifact, method.extractor.null_mode)
+
     def test_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Batch:
         """As :meth:`SceneTest.test_step`, with each strength; what is returned belongs to ``alpha``."""
         outputs = []
@@ -170,10 +181,10 @@ class TLVSModule(SceneTest):
         self.log_dict({f"test/extraction/{name}": value for name, value in self.report.items()})
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["extraction_report"] = self.report
+        checkpoint["extraction_report"], checkpoint["lorenz"] = self.report, self.lorenz
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.report = dict(checkpoint["extraction_report"])
+        self.report, self.lorenz = dict(checkpoint["extraction_report"]), list(checkpoint["lorenz"])
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam([self.method.vectors_Ld], lr=self.lr)

@@ -110,6 +110,28 @@ def test_a_sweep_takes_the_test_with_each_strength(weights: Path):
             assert {key: swept[f"test/{suite}alpha_{strength:g}/{key}"] for key in mine} == mine
 
 
+def test_a_trace_tells_of_each_word(weights: Path):
+    module, data, _ = fitted(weights)
+    data.setup("test")
+    batch = next(iter(data.test_dataloader()[1]))
+    traces = module.trace(batch)
+    captions = module.describe(batch)
+    pad = module.method.adapter.model.pad_id
+    assert [trace.tokens.tolist() for trace in traces] == [
+        [word for word in caption.tolist() if word != pad] for caption in captions
+    ]
+    extractor = module.method.extractor
+    given = module.caption_prompts(batch)
+    given = given | {"input_ids": torch.cat([given["input_ids"], captions], dim=1)}
+    steps = extractor.collect([given])
+    assert torch.allclose(torch.cat([trace.sensitivity for trace in traces]), steps.sensitivity_S, atol=1e-6)
+    assert torch.allclose(torch.cat([trace.entropy for trace in traces]), steps.entropy_S, atol=1e-6)
+    assert torch.allclose(torch.cat([trace.strength for trace in traces]), module.method.gate(steps.gate_Sd), atol=1e-6)
+    assert module.lorenz[0] == 0
+    assert module.lorenz[-1] == pytest.approx(1)
+    assert len(module.lorenz) == 21
+
+
 def test_the_loss_is_the_sum_of_its_parts(weights: Path):
     module, data, _ = fitted(weights)
     data.setup("fit")
