@@ -153,6 +153,7 @@ class Calculation:
 
     A long one is ``resumable``: it keeps what it has computed beside the runs, goes on there, and computes several at a time.
     ``summarise`` adds records that only all repetitions together can give, such as those of a setting chosen on validation data.
+    A ``detail`` stands in ``docs/results`` alone, as another calculation sums it up.
     """
 
     name: str
@@ -164,6 +165,7 @@ class Calculation:
     figures: Sequence[FigureSpec] = ()
     headline: bool = False
     resumable: bool = False
+    detail: bool = False
     summarise: Callable[[Sequence[Record]], Sequence[Record]] | None = None
 
 

@@ -16,7 +16,7 @@ BEGIN, END = "<!-- results -->", "<!-- /results -->"
 def results_section(folder: Path, method: str | None = None) -> str:
     """Return what README says about the results in ``folder``, or what the card of one method says.
 
-    README shows the headline experiments of all methods, a card all experiments of its method and its speed.
+    README shows the headline experiments of all methods, a card all experiments of its method but details, and its speed.
     """
     parts = []
     for path in sorted(folder.glob(f"{method or '*'}.json")):
@@ -48,7 +48,8 @@ def _tables(results: Results, title_prefix: str, headlines_only: bool) -> list[s
     parts = []
     for name, experiment in results.experiments.items():
         records = results.of(name)
-        if records and (experiment.get("headline", True) or not headlines_only):
+        shown = experiment.get("headline", True) if headlines_only else not experiment.get("detail", False)
+        if records and shown:
             parts += [f"**{title_prefix}{experiment['title']}**", results_table(experiment, records)]
     return parts
 

@@ -22,6 +22,7 @@ def describe(experiment: Experiment | Calculation, method: str) -> dict[str, Any
     return {
         "title": experiment.title,
         "headline": experiment.headline,
+        "detail": isinstance(experiment, Calculation) and experiment.detail,
         "description": experiment.description,
         "columns": [{"metric": m.name, "title": m.title, "percent": m.percent, "interval": m.interval} for m in experiment.metrics],
         "variants": dict(experiment.titles),

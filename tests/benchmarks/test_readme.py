@@ -48,6 +48,14 @@ def test_only_headlines_are_in_readme(tmp_path: Path):
     assert "**Sudoku 4×4**" in results_section(tmp_path, "sheaf_admm")
 
 
+def test_details_are_in_no_card(tmp_path: Path):
+    fill(tmp_path)
+    results = Results.load(tmp_path / "sheaf_admm.json")
+    results.experiments["sudoku"]["detail"] = True
+    results.save(tmp_path / "sheaf_admm.json")
+    assert "Sudoku 4×4" not in results_section(tmp_path, "sheaf_admm")
+
+
 def test_without_results_the_section_says_so(tmp_path: Path):
     assert results_section(tmp_path) == "No results have been measured yet."
 

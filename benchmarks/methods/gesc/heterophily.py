@@ -73,6 +73,7 @@ def dataset(name: str, title: str) -> Calculation:
         compute=partial(accuracies, name),
         summarise=choose_rate,
         resumable=True,
+        detail=True,
     )
 
 
