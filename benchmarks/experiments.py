@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
-Value = str | int | float | bool | None | Sequence[int]
+Value = str | int | float | bool | None | Sequence[float]
 """A value that can be written behind a command-line option of ``train.py``."""
 
 
