@@ -37,6 +37,7 @@ LANGUAGE = Experiment(
         "topk": arm("Top-k", "_topk"),
         "topk_drn": arm("Top-k, standardised logits", "_topk_drn"),
         "topp": arm("Top-p, p = 0.4", "_topp"),
+        "topp_oracle": arm("Top-p, p = 0.66, where the control below ended", "_topp", p_init=0.66),
         "pi": arm("controlled p alone", "_pi"),
         "drn": arm("standardised logits alone", "_drn"),
         "dense": arm("dense", "_dense"),
