@@ -96,5 +96,5 @@ def gain_map_figure(records: Sequence[Record], titles: Mapping[str, str]) -> "Fi
     axes.set_yticks(range(len(INTEGRAL)), [f"{ki:g}" for ki in INTEGRAL])
     axes.set(xlabel="proportional gain", ylabel="integral gain")
     axes.grid(False)
-    figure.colorbar(image, label="deviation from the target (experts, root mean square)")
+    figure.colorbar(image, label="deviation (experts)")
     return figure

@@ -21,6 +21,13 @@ GAINS = Calculation(
         Metric("offset", "mean minus 4 (experts)"),
     ),
     compute=gain_response,
-    figures=(FigureSpec("gains", "Deviation from 4 experts over the gains; the plant's stability is predicted.", gain_map_figure),),
+    figures=(
+        FigureSpec(
+            "gains",
+            "Root mean square deviation from 4 experts over the gains; a linear plant says where it is unstable.",
+            gain_map_figure,
+        ),
+    ),
     resumable=True,
+    detail=True,
 )
