@@ -21,13 +21,7 @@ GAINS = Calculation(
         Metric("offset", "mean minus 4 (experts)"),
     ),
     compute=gain_response,
-    figures=(
-        FigureSpec(
-            "gains",
-            "Root mean square deviation from 4 experts over the gains; a linear plant says where it is unstable.",
-            gain_map_figure,
-        ),
-    ),
+    figures=(FigureSpec("gains", "Deviation from 4 experts over the gains; a linear plant says where it grows.", gain_map_figure),),
     resumable=True,
     detail=True,
 )
