@@ -105,7 +105,7 @@ class Experiment:
         steps: optimiser steps (for reinforcement learning: environment steps) of a final run.
         overrides: options that all variants share. They must fix which data there are.
         curve: further metric names to record, for figures; a variant may lack some.
-        learning_curve: logged metrics of which every value is recorded, as ``<metric>_at_<step>``; a variant may lack some.
+        learning_curve: logged metrics recorded as ``<metric>_at_<step>``, at 50 steps at most; a variant may lack some.
         tuning: search done for every variant before the final runs.
         figures: what to draw.
         steps_option: option that receives the number of steps.

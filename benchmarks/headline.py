@@ -25,6 +25,8 @@ from benchmarks.tuning import best_settings, validation_value
 
 TRAIN = (sys.executable, "train.py")
 
+CURVE_POINTS = 50
+
 
 def main(arguments: Sequence[str] | None = None, train: Sequence[str] = TRAIN) -> int:
     """Run the command line; return 1 if a run failed."""
@@ -130,7 +132,7 @@ def records_of(job: Job, experiment: Experiment) -> list[Record]:
         ValueError: if its summary lacks a metric of the experiment that is not optional.
     """
     summary = job.summary()
-    curves = {f"{name}_at_{step}": value for name in experiment.learning_curve for step, value in job.series(name).items()}
+    curves = {f"{name}_at_{step}": value for name in experiment.learning_curve for step, value in thinned(job.series(name)).items()}
     measured = summary["metrics"] | curves
     missing = [metric.name for metric in experiment.metrics if not metric.optional and metric.name not in measured]
     if missing:
@@ -141,6 +143,13 @@ def records_of(job: Job, experiment: Experiment) -> list[Record]:
     wanted = dict.fromkeys([*(metric.name for metric in experiment.metrics), *experiment.curve])
     values = {name: math.nan if measured[name] is None else measured[name] for name in wanted if name in measured} | curves
     return [Record(job.experiment, job.variant, name, job.seed, value, *cost, config) for name, value in values.items()]
+
+
+def thinned(series: Mapping[int, float]) -> dict[int, float]:
+    """Return a curve with at most ``CURVE_POINTS`` points, at equal distances, the last one among them."""
+    steps = sorted(series)
+    distance = -(-len(steps) // CURVE_POINTS) or 1
+    return {step: series[step] for step in steps[::-1][::distance][::-1]}
 
 
 def config_name(path: str) -> str:

@@ -1,5 +1,6 @@
 """What all models with routed feed-forward layers share, as a LightningModule."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
@@ -24,7 +25,7 @@ Routing = Literal["dtopp", "topp", "topk", "dense"]
 DENSE: dict[str, Callable[[int, int], nn.Module]] = {"swiglu": SwiGLU, "gelu": GELUFeedForward}
 
 
-class RoutedModule(LightningModule):
+class RoutedModule(LightningModule, ABC):
     r"""A model of L blocks whose feed-forward layers are mixtures of experts.
 
     .. math::
@@ -167,9 +168,9 @@ class RoutedModule(LightningModule):
         return self._layer(name=f"layer {layer}") if self.routed else self._layer()
 
     @property
+    @abstractmethod
     def blocks(self) -> nn.ModuleList:
         """The blocks, each with its ``feed_forward``, which all have the same shape."""
-        raise NotImplementedError
 
     def thresholds(self) -> list[tuple[Tensor]] | None:
         """Return the further argument of each feed-forward layer: its p. None without a controller."""

@@ -208,3 +208,13 @@ def test_tuning_of_some_variants_keeps_that_of_the_others():
     new = {"runs": [{"variant": "b", "value": 3}]}
     headline._keep_tuning(old, new, ["b"])
     assert new["runs"] == [{"variant": "a", "value": 1}, {"variant": "b", "value": 3}]
+
+
+def test_long_curves_are_thinned():
+    short = {step: float(step) for step in range(50)}
+    assert headline.thinned(short) == short
+    assert headline.thinned({}) == {}
+    long = headline.thinned({10 * step: float(step) for step in range(1, 102)})
+    assert list(long)[-2:] == [980, 1010]
+    assert len(long) == 34
+    assert all(value == step / 10 for step, value in long.items())

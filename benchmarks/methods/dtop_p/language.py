@@ -58,7 +58,8 @@ LANGUAGE = Experiment(
     curve=tuple(f"{TEST_LAYER}{layer}" for layer in range(LAYERS)),
     learning_curve=(
         *(ACTIVE, LOSS, THRESHOLD),
-        *(f"{name}{layer}" for name in (ACTIVE_LAYER, THETA_LAYER) for layer in range(LAYERS)),
+        *(f"{ACTIVE_LAYER}{layer}" for layer in range(LAYERS)),
+        *(f"{THETA_LAYER}{layer}" for layer in (0, LAYERS - 1)),
     ),
     figures=(
         curve("active", ACTIVE, "Active experts while the models train; 4 are wanted.", "active experts a token"),
