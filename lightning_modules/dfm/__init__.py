@@ -1,0 +1,1 @@
+"""Discrete flow models, and samplers that correct what a step freezes in time and in location."""
