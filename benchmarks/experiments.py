@@ -34,8 +34,30 @@ class Metric:
     name: str
     title: str
     percent: bool = False
-    interval: Literal["standard_error", "standard_deviation", "bootstrap", "iqm"] = "standard_error"
+    interval: Literal["standard_error", "standard_deviation", "bootstrap", "iqm", "paired"] = "standard_error"
     optional: bool = False
+
+
+@dataclass(frozen=True)
+class PairedRatio:
+    """A ratio of sums over test samples, compared with that of another variant on the same samples, see ``benchmarks.paired``.
+
+    Attributes:
+        name: name of the difference in the records.
+        title: heading of the column.
+        suite: test set.
+        numerator, denominator: outcomes that ``callbacks.TestOutcomes`` kept.
+        against: the other variant.
+        percent: whether it is a share.
+    """
+
+    name: str
+    title: str
+    suite: str
+    numerator: str
+    denominator: str
+    against: str
+    percent: bool = True
 
 
 @dataclass(frozen=True)
@@ -107,6 +129,7 @@ class Experiment:
         curve: further metric names to record, for figures; a variant may lack some.
         learning_curve: logged metrics recorded as ``<metric>_at_<step>``, at 50 steps at most; a variant may lack some.
         tuning: search done for every variant before the final runs.
+        paired: comparisons on the same test samples, further columns of the table.
         figures: what to draw.
         steps_option: option that receives the number of steps.
         headline: whether README shows it too, not only the method's own pages.
@@ -127,6 +150,7 @@ class Experiment:
     curve: Sequence[str] = ()
     learning_curve: Sequence[str] = ()
     tuning: Tuning | None = None
+    paired: Sequence[PairedRatio] = ()
     figures: Sequence[FigureSpec] = ()
     steps_option: str = "trainer.max_steps"
     headline: bool = True

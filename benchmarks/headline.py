@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks.calculating import calculate
 from benchmarks.experiments import REPOSITORY, Calculation, Experiment, Value, load_experiments, method_names
 from benchmarks.jobs import Job
+from benchmarks.paired import paired_differences
 from benchmarks.planning import Plan
 from benchmarks.pool import ClusterExecutor, Executor, LocalExecutor, run_all
 from benchmarks.provenance import provenance
@@ -118,6 +119,7 @@ def _train(experiment: Experiment, variants: Sequence[str], plan: Plan) -> tuple
     jobs = plan.jobs(experiment, settings)
     failures += len(run_all(jobs, plan.execute, _say))
     records = [record for job in jobs if job.finished() for record in records_of(job, experiment)]
+    records += paired_differences(jobs, experiment, records)
     recorded = {record.metric.split("_at_")[0] for record in records} | {record.metric for record in records}
     for metric in (*(metric.name for metric in experiment.metrics), *experiment.curve, *experiment.learning_curve):
         if records and metric not in recorded:

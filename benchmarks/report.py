@@ -4,17 +4,24 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from benchmarks.bootstrap import bootstrap_interval, interquartile_mean, mean
-from benchmarks.experiments import Calculation, Experiment
+from benchmarks.experiments import Calculation, Experiment, Metric
+from benchmarks.paired import HIGH, LOW
 from benchmarks.results import Record, Results, aggregate, by_variant
 
 MAX_COLUMNS_OF_ONE = 8
 STATISTICS = {"iqm": interquartile_mean, "bootstrap": mean}
-HEADINGS = {"iqm": "IQM [95 % interval]", "bootstrap": "mean [95 % interval]", "standard_deviation": "mean ± standard deviation"}
+HEADINGS = {
+    "iqm": "IQM [95 % interval]",
+    "bootstrap": "mean [95 % interval]",
+    "standard_deviation": "mean ± standard deviation",
+    "paired": "difference [95 % interval]",
+}
 
 
 def describe(experiment: Experiment | Calculation, method: str) -> dict[str, Any]:
@@ -24,10 +31,18 @@ def describe(experiment: Experiment | Calculation, method: str) -> dict[str, Any
         "headline": experiment.headline,
         "detail": isinstance(experiment, Calculation) and experiment.detail,
         "description": experiment.description,
-        "columns": [{"metric": m.name, "title": m.title, "percent": m.percent, "interval": m.interval} for m in experiment.metrics],
+        "columns": [
+            {"metric": m.name, "title": m.title, "percent": m.percent, "interval": m.interval} for m in _columns(experiment)
+        ],
         "variants": dict(experiment.titles),
         "figures": {f"{method}_{figure.name}.png": figure.caption for figure in experiment.figures},
     }
+
+
+def _columns(experiment: Experiment | Calculation) -> list[Metric]:
+    """Return the columns of the table: what was measured, and what was compared sample by sample."""
+    paired = experiment.paired if isinstance(experiment, Experiment) else ()
+    return [*experiment.metrics, *(Metric(ratio.name, ratio.title, ratio.percent, "paired") for ratio in paired)]
 
 
 def draw_figures(experiment: Experiment | Calculation, method: str, results: Results, folder: Path) -> list[Path]:
@@ -52,12 +67,23 @@ def markdown(method: str, results: Results) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def format_runs(values: Sequence[float], percent: bool, interval: str = "standard_error") -> str:
-    """Write ``mean ± standard error`` (or deviation) or ``(interquartile) mean [low, high]``; a single run has no interval."""
+def format_runs(
+    values: Sequence[float],
+    percent: bool,
+    interval: str = "standard_error",
+    low: Sequence[float] = (),
+    high: Sequence[float] = (),
+) -> str:
+    """Write ``mean ± standard error`` (or deviation) or ``(interquartile) mean [low, high]``; a single run has no interval.
+
+    The bounds of a ``paired`` interval are given.
+    """
     if not values:
         return "–"
     if not all(map(math.isfinite, values)):
         return "diverged"
+    if interval == "paired":
+        return f"{_number(fmean(values), percent)} [{_number(low[0], percent)}, {_number(high[0], percent)}]"
     if interval in STATISTICS and len(values) > 1:
         statistic = STATISTICS[interval]
         middle = float(statistic(np.asarray(values)))
@@ -106,6 +132,7 @@ def results_table(experiment: dict[str, Any], records: Sequence[Record]) -> str:
     measured = {record.metric for record in records}
     columns = [column for column in experiment["columns"] if column["metric"] in measured]
     found = [by_variant(records, column["metric"]) for column in columns]
+    bounds = [[by_variant(records, column["metric"] + bound) for bound in (LOW, HIGH)] for column in columns]
     trained = any(record.steps for record in records)
     costs = ("parameters", "steps", "training seconds") if trained else ()
     rows = []
@@ -114,8 +141,8 @@ def results_table(experiment: dict[str, Any], records: Sequence[Record]) -> str:
         if not own:
             continue
         cells = [
-            format_runs(values.get(variant, []), column["percent"], _interval(column))
-            for column, values in zip(columns, found, strict=True)
+            format_runs(values.get(variant, []), column["percent"], _interval(column), *(own.get(variant, []) for own in interval))
+            for column, values, interval in zip(columns, found, bounds, strict=True)
         ]
         runs = {record.seed: record for record in own}.values()
         if trained:

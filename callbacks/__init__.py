@@ -24,6 +24,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "sample_grid": ["SampleGrid", "TimeDecileFigure"],
         "sensitivity_trace": ["SensitivityTrace"],
         "suite_curves": ["SuiteCurves"],
+        "test_outcomes": ["TestOutcomes"],
         "wandb_logger": ["RunWandbLogger"],
         "word_routing": ["WordRouting"],
     },

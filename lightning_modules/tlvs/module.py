@@ -166,7 +166,7 @@ class TLVSModule(SceneTest):
         method = self.method
         return trace_responses(method.adapter, prompts | {"input_ids": text_BT}, method.artifact, method.extractor.null_mode)
 
-    def test_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Batch:
+    def test_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> dict[str, Any]:
         """As :meth:`SceneTest.test_step`, with each strength; what is returned belongs to ``alpha``."""
         outputs = []
         for turn, strength in enumerate(self.strengths):

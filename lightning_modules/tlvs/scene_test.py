@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from lightning import LightningModule
@@ -56,8 +56,12 @@ class SceneTest(LightningModule, ABC):
     def answer_logits(self, batch: Batch) -> Tensor:
         """Return the logits of the word that answers each question, ``[B, V]``."""
 
-    def test_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Batch:
-        """Return ``generated``, words of captions ``[B, T]``, or ``yes``, answers ``[B]``."""
+    def test_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> dict[str, Any]:
+        """Return ``generated``, words of captions ``[B, T]``, or ``yes``, answers ``[B]``, and ``outcomes`` of each sample.
+
+        Outcomes of a caption are the numbers of objects that are ``named``, of those that are ``there``, and of named ones that are
+        there, ``hit``, or not, ``wrong``; of a question whether the answer is ``right``, and 1 for each that was ``asked``.
+        """
         prefix = self.test_prefixes[dataloader_idx]
         if "answer" in batch:
             yes_B = self.says_yes(batch)
@@ -67,12 +71,14 @@ class SceneTest(LightningModule, ABC):
             size = len(yes_B)
             self.log(f"{prefix}accuracy", cast(BinaryAccuracy, accuracy), add_dataloader_idx=False, batch_size=size)
             self.log(f"{prefix}yes", cast(MeanMetric, share), add_dataloader_idx=False, batch_size=size)
-            return {"yes": yes_B}
+            right_B = yes_B == batch["answer"].bool()
+            return {"yes": yes_B, "outcomes": {"right": right_B, "asked": torch.ones_like(right_B)}}
         generated_BT = self.describe(batch)
         named_BK, malformed_B = self.grammar(generated_BT)
         there_BK = objects_there(batch["objects"], named_BK.shape[1])
         cast(SceneHallucination, self.hallucination[dataloader_idx]).update(named_BK, there_BK, malformed_B)
-        return {"generated": generated_BT}
+        found = {"named": named_BK, "there": there_BK, "wrong": named_BK & ~there_BK, "hit": named_BK & there_BK}
+        return {"generated": generated_BT, "outcomes": {name: objects_BK.sum(dim=1) for name, objects_BK in found.items()}}
 
     def on_test_epoch_end(self) -> None:
         """Log the results of the suites with captions."""

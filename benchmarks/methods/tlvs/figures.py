@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from benchmarks.results import Record, by_variant
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUITE = "test/balanced/"
+QUESTIONS = ("random", "popular", "adversarial")
 
 
 def trade_off_figure(records: Sequence[Record], titles: Mapping[str, str]) -> "Figure":
@@ -32,4 +34,23 @@ def trade_off_figure(records: Sequence[Record], titles: Mapping[str, str]) -> "F
             axes.plot(*zip(*points, strict=True), label=title, **line_style(position))
     axes.set(xlabel="objects that are named (%)", ylabel="wrong objects of those named (%)")
     figure.legend(title="mean over seeds, weak to strong", loc="outside lower center", ncols=2)
+    return figure
+
+
+def yes_figure(records: Sequence[Record], titles: Mapping[str, str]) -> "Figure":
+    """Draw the share of yes among the answers of each method, mean over seeds, a row a method and a mark a kind of question."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, 4.8))
+    axes = figure.subplots()
+    for position, kind in enumerate(QUESTIONS):
+        found = by_variant(records, f"test/pope_{kind}/yes")
+        rows = [row for row, variant in enumerate(titles) if variant in found]
+        shares = [100 * fmean(found[variant]) for variant in titles if variant in found]
+        axes.plot(shares, rows, label=f"{kind} questions", **{**line_style(position), "linestyle": "none"})
+    axes.axvline(50, color="grey", linewidth=0.8)
+    axes.set_yticks(range(len(titles)), list(titles.values()))
+    axes.invert_yaxis()
+    axes.set(xlabel="answers that are yes (%); right: 50", xlim=(0, 100))
+    axes.legend()
     return figure

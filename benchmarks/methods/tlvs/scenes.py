@@ -1,7 +1,7 @@
 """Keeping a small vision-language model from naming what is not there, by different methods and strengths."""
 
-from benchmarks.experiments import Experiment, FigureSpec, Metric, Value, Variant
-from benchmarks.methods.tlvs.figures import trade_off_figure
+from benchmarks.experiments import Experiment, FigureSpec, Metric, PairedRatio, Value, Variant
+from benchmarks.methods.tlvs.figures import trade_off_figure, yes_figure
 
 STRENGTHS = (0.5, 2.0, 4.0)
 RECALL, HALLUCINATION = "recall", "chair_i"
@@ -21,6 +21,10 @@ def fixed(title: str, **options: Value) -> Variant:
 def biased() -> Variant:
     variant = steered("TLVS, calibrated on images like those of the training", sweep=(0.5,))
     return Variant(variant.title, variant.config, {**variant.overrides, "data.init_args.p_comp": 0.9}, variant.after)
+
+
+def against_greedy(name: str, title: str, suite: str, numerator: str, denominator: str) -> PairedRatio:
+    return PairedRatio(f"greedy/{name}", f"{title}, minus greedy", suite, numerator, denominator, against="greedy")
 
 
 SCENES = Experiment(
@@ -56,11 +60,18 @@ SCENES = Experiment(
         Metric("test/pope_adversarial/accuracy", "POPE adversarial", percent=True),
         Metric("test/pope_adversarial/yes", "yes", percent=True),
         Metric("test/pope_random/accuracy", "POPE random", percent=True),
+        Metric("test/pope_popular/accuracy", "POPE popular", percent=True),
+    ),
+    paired=(
+        against_greedy("chair_i", "wrong objects", "balanced", "wrong", "named"),
+        against_greedy("recall", "objects named", "balanced", "hit", "there"),
+        against_greedy("pope_adversarial", "POPE adversarial", "pope_adversarial", "right", "asked"),
     ),
     steps=40,
     seed_options=("seed_everything", "data.init_args.seed"),
     curve=(
         *(f"test/balanced/alpha_{strength:g}/{name}" for strength in STRENGTHS for name in (RECALL, HALLUCINATION, "malformed")),
+        *(f"test/pope_{kind}/yes" for kind in ("random", "popular")),
         *("test/chair_i", "test/chair_s", "test/recall", "test/extraction/top_share", "test/extraction/gini"),
         *(f"test/extraction/snr_{steps}_layer{layer}" for steps in ("all", "sensitive") for layer in range(3)),
     ),
@@ -70,6 +81,7 @@ SCENES = Experiment(
             "Wrong objects against objects that are named, for each strength of each method: lower right is better.",
             trade_off_figure,
         ),
+        FigureSpec("yes", "How often each method says yes where half of the right answers are yes.", yes_figure),
     ),
     headline=False,
 )
