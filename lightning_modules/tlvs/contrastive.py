@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from lightning_modules.tlvs.adapter import Batch, NullMode, VLMAdapter
+from lightning_modules.tlvs.followed_response import FollowedResponse
 
 
 def contrast(logits_BV: Tensor, blind_logits_BV: Tensor, weight: float = 1.0, cutoff: float = 0.1) -> Tensor:
@@ -51,7 +52,7 @@ class ContrastiveLogitsProcessor:
     ) -> None:
         self.blind = adapter.decode(adapter.without_image(batch, null_mode))
         self.weight, self.cutoff = weight, cutoff
-        self._length: int | None = None
+        self._response = FollowedResponse()
 
     def __call__(self, tokens_BT: Tensor, logits_BV: Tensor) -> Tensor:
         """Return the scores to choose the next token from.
@@ -59,9 +60,5 @@ class ContrastiveLogitsProcessor:
         Raises:
             ValueError: if the tokens are not those of the last step and one more.
         """
-        length = tokens_BT.shape[1]
-        if self._length is not None and length != self._length + 1:
-            raise ValueError("the contrast follows one response token by token: use a new processor for each batch, and no beams")
-        newest_B = None if self._length is None else tokens_BT[:, -1]
-        self._length = length
-        return contrast(logits_BV, self.blind.next_logits(newest_B), self.weight, self.cutoff)
+        blind_logits_BV = self.blind.next_logits(self._response.newest(tokens_BT))
+        return contrast(logits_BV, blind_logits_BV, self.weight, self.cutoff)

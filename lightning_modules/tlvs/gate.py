@@ -84,19 +84,27 @@ class StepGate(nn.Module):
         self.threshold.copy_(log_s.median())
 
     def forward(self, h_d: Tensor, kind: GateKind = "both") -> Tensor:
-        """Return g, float32 ``[...]``.
+        """Return g as it is predicted from the states of the gate layer, float32 ``[...]``.
+
+        Raises:
+            ValueError: if the kind is unknown.
+        """
+        return self.strength(self.predicted_log_sensitivity(h_d), self.predicted_entropy(h_d), kind)
+
+    def strength(self, log_sensitivity: Tensor, entropy: Tensor, kind: GateKind = "both") -> Tensor:
+        """Return g from z ``[...]`` and the entropy ``[...]`` themselves.
 
         Raises:
             ValueError: if the kind is unknown.
         """
         if kind not in get_args(GateKind):
             raise ValueError(f"gate={kind!r} is unknown: use one of {', '.join(get_args(GateKind))}")
-        strength = torch.ones(h_d.shape[:-1], device=h_d.device)
+        factors = []
         if kind in ("sens", "both"):
-            strength = strength * ((self.predicted_log_sensitivity(h_d) - self.threshold) / self.temperature).sigmoid()
+            factors.append(((log_sensitivity - self.threshold) / self.temperature).sigmoid())
         if kind in ("risk", "both"):
-            strength = strength * (self.predicted_entropy(h_d) / self.reference_entropy).clamp(0, LARGEST_RISK)
-        return strength
+            factors.append((entropy / self.reference_entropy).clamp(0, LARGEST_RISK))
+        return torch.stack(factors).prod(dim=0) if factors else torch.ones_like(entropy)
 
     def predicted_log_sensitivity(self, h_d: Tensor) -> Tensor:
         """Return z, ``[...]``."""

@@ -165,6 +165,8 @@ class HFDecoding:
         self._cache_name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
         self._cache = DynamicCache()
         self._mask_BT = inputs["attention_mask"]
+        self._own_places = hasattr(model.model, "rope_deltas")  # Qwen's places of the parts of an image
+        self._offset_B1: Tensor | None = None
 
     @torch.no_grad()
     def next_logits(self, tokens_B: Tensor | None = None) -> Tensor:
@@ -175,13 +177,17 @@ class HFDecoding:
             inputs = {"input_ids": tokens_B.unsqueeze(1)}
         positions_BT = (self._mask_BT.cumsum(dim=1) - 1).clamp_min(0)[:, -inputs["input_ids"].shape[1] :]
         inputs = {**inputs, "attention_mask": self._mask_BT, self._cache_name: self._cache, "use_cache": True}
-        if "pixel_values" not in self.inputs:
+        if self._offset_B1 is not None:
+            inputs["position_ids"] = (positions_BT + self._offset_B1).expand(3, -1, -1)
+        elif "pixel_values" not in inputs or not self._own_places:
             inputs["position_ids"] = positions_BT
         inner = self.model.model
         kept = getattr(inner, "rope_deltas", None)
         logits_BTV = self.model(**inputs).logits
-        if hasattr(inner, "rope_deltas"):
-            # Qwen's models remember the offset of one prompt; the response beside this one needs its own back
+        if self._own_places:
+            # such a model remembers the offset of one prompt: the response beside this one needs its own back
+            if "pixel_values" in inputs:
+                self._offset_B1 = inner.rope_deltas
             inner.rope_deltas = kept
         return logits_BTV[:, -1]
 

@@ -42,6 +42,7 @@ class TLVSModule(SceneTest):
         weights: see :func:`~lightning_modules.tlvs.scene_model.scene_model`; None takes the model that comes with Leyden.
         method: see :class:`~lightning_modules.tlvs.steering_method.SteeringMethod`.
         alpha: strength.
+        exact: test with the true sensitivity and entropy of each step in the place of the gate's, at three passes a word.
         sweep: further strengths with which the test is taken, under the names ``test/alpha_<strength>/...`` and
             ``test/<suite>/alpha_<strength>/...``.
         gate: factors of the gate.
@@ -72,6 +73,7 @@ class TLVSModule(SceneTest):
         weights: str | None = None,
         method: Method = "steering",
         alpha: float = 1.0,
+        exact: bool = False,
         sweep: Sequence[float] = (),
         gate: GateKind = "both",
         refinement: Refinement = "pc1",
@@ -93,7 +95,7 @@ class TLVSModule(SceneTest):
         self.answers_too, self.caption_rows, self.lr = answers, caption_rows, lr
         adapter = TinyVLMAdapter(scene_model(words, weights))
         extractor = TLVSExtractor(adapter, layers, rho, refinement, divergence, null_mode, gate, gate_layer)
-        self.method = SteeringMethod(extractor, method, alpha)
+        self.method = SteeringMethod(extractor, method, alpha, exact)
         self.max_new_tokens = adapter.model.max_length - 1
         self.val_losses = nn.ModuleDict({name: MeanMetric() for name in ("sensitive", "other", "answer")})
         self.report: dict[str, float] = {}

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 SMALLEST_NORM = 1e-6
+SMALLEST_LENGTH = 1e-30
 
 
 def steer(h_d: Tensor, direction_d: Tensor, strength: Tensor | float) -> Tensor:
@@ -24,7 +25,9 @@ def steer(h_d: Tensor, direction_d: Tensor, strength: Tensor | float) -> Tensor:
     Source: the norm-preserving edit of VTI (arXiv 2410.15778) and VISTA (arXiv 2502.03628).
     """
     state_d = h_d.float()
-    norm = state_d.norm(dim=-1, keepdim=True)
-    strength = torch.as_tensor(strength, dtype=torch.float32, device=h_d.device).unsqueeze(-1)
-    turned_d = state_d / norm.clamp_min(SMALLEST_NORM) + strength * direction_d.float()
-    return (norm * turned_d / turned_d.norm(dim=-1, keepdim=True).clamp_min(SMALLEST_NORM)).to(h_d.dtype)
+    norm_1 = torch.linalg.vector_norm(state_d, dim=-1, keepdim=True)
+    step_1 = norm_1 * torch.as_tensor(strength, dtype=torch.float32, device=h_d.device).unsqueeze(-1)
+    turned_d = torch.addcmul(state_d, step_1, direction_d.float())  # ‖h‖ (u + a r)
+    length_1 = torch.linalg.vector_norm(turned_d, dim=-1, keepdim=True)
+    shortest_1 = (SMALLEST_NORM * norm_1).clamp_min(SMALLEST_LENGTH)
+    return (turned_d * (norm_1 / torch.maximum(length_1, shortest_1))).to(h_d.dtype)

@@ -61,9 +61,8 @@ class ResponsePositions:
         """Return a module's output, changed at the response positions."""
         state_BPd = hidden_state(output)
         if self._given is None:
-            before_BPd, response_Bnd = state_BPd[:, : -self.newest], state_BPd[:, -self.newest :]
-            changed_Bnd = change(response_Bnd)
-            edited = torch.cat([before_BPd, changed_Bnd], dim=1) if before_BPd.shape[1] else changed_Bnd
+            before = state_BPd.shape[1] - self.newest
+            edited = torch.cat([state_BPd[:, :before], change(state_BPd[:, before:])], dim=1) if before else change(state_BPd)
         else:
             text = self._given.shape[1]
             before_BPd, text_BTd = state_BPd[:, :-text], state_BPd[:, -text:]

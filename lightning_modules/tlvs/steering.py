@@ -52,10 +52,13 @@ def steering(
 
 
 @contextmanager
-def steered(adapter: VLMAdapter, artifact: SteeringArtifact, alpha: float = 1.0) -> Iterator[ActiveSteering]:
+def steered(
+    adapter: VLMAdapter, artifact: SteeringArtifact, alpha: float = 1.0, strength_Bn: Tensor | None = None
+) -> Iterator[ActiveSteering]:
     r"""As :func:`steering`: :math:`h_{l,t} \mapsto \text{steer}(h_{l,t}; v_l/\|v_l\|, \alpha \|v_l\| g_t)`.
 
-    The artifact is not compared with the model, and gradients reach its vectors.
+    The artifact is not compared with the model, and gradients reach its vectors. ``strength_Bn`` is g of the next pass, ``[B, n]``,
+    where it is known without the gate.
     """
     if not math.isfinite(alpha):
         raise ValueError(f"alpha={alpha} must be a finite number")
@@ -73,17 +76,17 @@ def steered(adapter: VLMAdapter, artifact: SteeringArtifact, alpha: float = 1.0)
     place = {layer: row for row, layer in enumerate(layers)}
     device = next(adapter.model.parameters()).device
     vectors_Ld, gate = artifact.vectors_Ld.to(device), artifact.gate.to(device)
-    norms_L = vectors_Ld.norm(dim=-1)
-    directions_Ld = torch.nn.functional.normalize(vectors_Ld, dim=-1)
+    directions = torch.nn.functional.normalize(vectors_Ld, dim=-1).unbind()
+    strengths = (alpha * vectors_Ld.norm(dim=-1)).unbind()
 
     def edit(layer: int, state_Bnd: Tensor) -> Tensor:
         if layer == gate_layer:
-            active.strength_Bn = gate(state_Bnd, artifact.gate_kind)
+            active.strength_Bn = gate(state_Bnd, artifact.gate_kind) if strength_Bn is None else strength_Bn
         if layer not in place:
             return state_Bnd
         assert active.strength_Bn is not None
         row = place[layer]
-        return steer(state_Bnd, directions_Ld[row], alpha * norms_L[row] * active.strength_Bn)
+        return steer(state_Bnd, directions[row], strengths[row] * active.strength_Bn)
 
     edited = {layer: decoder[layer] for layer in sorted({*layers, gate_layer})}
     with response_edits(adapter.model, edited, edit, active.positions):

@@ -12,6 +12,7 @@ from lightning_modules.tlvs.adapter import Batch, LogitsProcessor, VLMAdapter
 from lightning_modules.tlvs.artifact import SteeringArtifact
 from lightning_modules.tlvs.calibration import StepSum, answer_loss, caption_losses
 from lightning_modules.tlvs.contrastive import ContrastiveLogitsProcessor
+from lightning_modules.tlvs.exact_steering import ExactSteering
 from lightning_modules.tlvs.extraction import CalibrationSteps, TLVSExtractor
 from lightning_modules.tlvs.gate import GateKind, StepGate
 from lightning_modules.tlvs.mlp_steering import vista, vista_vectors, vti, vti_directions
@@ -38,19 +39,23 @@ class SteeringMethod(nn.Module):
         extractor: finds directions and gate; knows the model.
         name: see above.
         alpha: strength.
+        exact: steer by the true sensitivity and entropy of each step, see
+            :class:`~lightning_modules.tlvs.exact_steering.ExactSteering`.
 
     Raises:
-        ValueError: if the name is unknown.
+        ValueError: if the name is unknown, or something else than steering is to be exact.
     """
 
     extracted: Tensor
     vti_Ld: Tensor
 
-    def __init__(self, extractor: TLVSExtractor, name: Method = "steering", alpha: float = 1.0) -> None:
+    def __init__(self, extractor: TLVSExtractor, name: Method = "steering", alpha: float = 1.0, exact: bool = False) -> None:
         super().__init__()
         if name not in get_args(Method):
             raise ValueError(f"method={name!r} is unknown: use one of {', '.join(get_args(Method))}")
-        self.extractor, self.name, self.alpha = extractor, name, alpha
+        if exact and name != "steering":
+            raise ValueError(f"exact=true belongs to method='steering', not to {name!r}: leave it out")
+        self.extractor, self.name, self.alpha, self.exact = extractor, name, alpha, exact
         self._identity = self.adapter.identity()
         width = int(self._identity["width"])
         self.vectors_Ld = nn.Parameter(torch.zeros(len(extractor.layers), width))
@@ -153,8 +158,8 @@ class SteeringMethod(nn.Module):
 
     def switched_on(self, prompts: Batch) -> AbstractContextManager[Any]:
         """Return a context in which hidden states are changed."""
-        if self.name == "steering":
-            return steered(self.adapter, replace(self.artifact, vectors_Ld=self.vectors_Ld.detach()), self.alpha)
+        if self.name == "steering" and not self.exact:
+            return steered(self.adapter, self._learned, self.alpha)
         if self.name == "vista":
             vectors_LBd = vista_vectors(self.adapter, prompts, self.extractor.null_mode)
             return vista(self.adapter, vectors_LBd, VISTA_SCALE * self.alpha)
@@ -164,9 +169,10 @@ class SteeringMethod(nn.Module):
 
     def processor(self, prompts: Batch) -> LogitsProcessor | None:
         """Return what changes the logits of each step, if anything does."""
-        if self.name != "vcd":
-            return None
-        return ContrastiveLogitsProcessor(self.adapter, prompts, self.alpha, null_mode=self.extractor.null_mode)
+        null_mode = self.extractor.null_mode
+        if self.name == "vcd":
+            return ContrastiveLogitsProcessor(self.adapter, prompts, self.alpha, null_mode=null_mode)
+        return ExactSteering(self.adapter, prompts, self._learned, self.alpha, null_mode) if self.exact else None
 
     @torch.no_grad()
     def generate(self, prompts: Batch, max_new_tokens: int) -> Tensor:
@@ -181,3 +187,8 @@ class SteeringMethod(nn.Module):
             logits_BV = self.adapter.logits(prompts)[:, -1]
         processor = self.processor(prompts)
         return logits_BV if processor is None else processor(prompts["input_ids"], logits_BV)
+
+    @property
+    def _learned(self) -> SteeringArtifact:
+        """What was learned, without gradients."""
+        return replace(self.artifact, vectors_Ld=self.vectors_Ld.detach())

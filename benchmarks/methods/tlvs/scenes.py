@@ -43,6 +43,7 @@ SCENES = Experiment(
         "sens_pc1": fixed("sensitive tokens, fixed", gate="none"),
         "calibrated": steered("calibrated, fixed", gate="none", sweep=(0.5,)),
         "tlvs": steered("TLVS", sweep=(0.5, 2.0)),
+        "tlvs_exact": steered("TLVS, true sensitivity and entropy (three passes)", exact=True),
         "tlvs_risk": steered("TLVS, entropy gate alone", gate="risk", sweep=(0.5, 2.0)),
         "tlvs_sens": steered("TLVS, sensitivity gate alone", gate="sens", sweep=(0.5, 2.0)),
         "tlvs_captions": steered("TLVS, calibrated without questions", answers=False, sweep=(0.5,)),

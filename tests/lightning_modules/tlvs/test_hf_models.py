@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from lightning_modules.tlvs.adapter import UnsupportedModelError, captured  # no
 from lightning_modules.tlvs.artifact import SteeringArtifact  # noqa: E402
 from lightning_modules.tlvs.calibration import answer_loss, caption_losses  # noqa: E402
 from lightning_modules.tlvs.contrastive import ContrastiveLogitsProcessor  # noqa: E402
+from lightning_modules.tlvs.exact_steering import ExactSteering  # noqa: E402
 from lightning_modules.tlvs.extraction import TLVSExtractor  # noqa: E402
 from lightning_modules.tlvs.hf_adapter import HFVLMAdapter  # noqa: E402
 from lightning_modules.tlvs.mlp_steering import vista, vista_vectors, vti, vti_directions  # noqa: E402
@@ -290,3 +292,12 @@ def test_bad_input(case: tuple[HFVLMAdapter, Any], artifact: SteeringArtifact):
         pass
     with pytest.warns(UserWarning, match="negative"), steering(adapter, artifact, alpha=-1.0):
         pass
+
+
+def test_exact_steering_without_a_gate_is_steering(case: tuple[HFVLMAdapter, Any], artifact: SteeringArtifact):
+    adapter, batch_of = case
+    batch, constant = batch_of(TEXTS), replace(artifact, gate_kind="none")
+    with steering(adapter, constant):
+        steered_BT = adapter.generate(batch, 6)
+    assert torch.equal(adapter.generate(batch, 6, ExactSteering(adapter, batch, constant)), steered_BT)
+    assert not torch.equal(adapter.generate(batch, 6), steered_BT)

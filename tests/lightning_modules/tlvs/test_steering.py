@@ -12,12 +12,16 @@ from lightning_modules.tlvs.adapter import response_steps
 from lightning_modules.tlvs.artifact import SteeringArtifact
 from lightning_modules.tlvs.calibration import answer_loss, caption_losses, steered_logits
 from lightning_modules.tlvs.contrastive import ContrastiveLogitsProcessor
+from lightning_modules.tlvs.exact_steering import ExactSteering
 from lightning_modules.tlvs.extraction import TLVSExtractor
+from lightning_modules.tlvs.gate import log_sensitivity
 from lightning_modules.tlvs.mlp_steering import vista, vista_vectors, vti
 from lightning_modules.tlvs.operator import steer
 from lightning_modules.tlvs.response_edits import response_edits
 from lightning_modules.tlvs.scene_adapter import TinyVLMAdapter
+from lightning_modules.tlvs.sensitivity import entropy, visual_sensitivity
 from lightning_modules.tlvs.steering import steering
+from lightning_modules.tlvs.steering_method import SteeringMethod
 from lightning_modules.tlvs.tiny_vlm import TinyVLM
 
 VOCABULARY, CAPTION, END = 12, 2, 1
@@ -284,3 +288,39 @@ def test_bad_input(adapter: TinyVLMAdapter, artifact: SteeringArtifact):
         adapter.generate(mixed, 1)
     with response_edits(adapter.model, {}, lambda number, state: state), pytest.raises(ValueError, match="input_ids"):
         adapter.model(pixels=None)
+
+
+def test_exact_steering_without_a_gate_is_steering(adapter: TinyVLMAdapter, artifact: SteeringArtifact):
+    batch = make_batch()
+    constant = replace(artifact, gate_kind="none")
+    with steering(adapter, constant):
+        steered_BT = adapter.generate(batch, 10)
+    assert torch.equal(adapter.generate(batch, 10, ExactSteering(adapter, batch, constant)), steered_BT)
+    plain_BT = adapter.generate(batch, 10)
+    assert not torch.equal(plain_BT, steered_BT)
+    assert torch.equal(adapter.generate(batch, 10, ExactSteering(adapter, batch, artifact, alpha=0.0)), plain_BT)
+
+
+def test_exact_steering_takes_its_strength_from_the_runs_without_steering(adapter: TinyVLMAdapter, artifact: SteeringArtifact):
+    batch, strengths = make_batch(), []
+    exact = ExactSteering(adapter, batch, artifact)
+
+    def watched(tokens_BT: Tensor, logits_BV: Tensor) -> Tensor:
+        scores_BV = exact(tokens_BT, logits_BV)
+        strengths.append(exact.strength_B1)
+        return scores_BV.index_fill(1, torch.tensor([0, END]), -torch.inf)  # neither padding nor an end
+
+    response_BT = adapter.generate(batch, 6, watched)
+    text = batch | {"input_ids": torch.cat([batch["input_ids"][:, :1], response_BT], dim=1)}
+    mask_BT = adapter.response_mask(text)
+    logits_SV, blind_logits_SV = (adapter.logits(seen)[mask_BT] for seen in (text, adapter.without_image(text)))
+    log_s_S = log_sensitivity(visual_sensitivity(logits_SV, blind_logits_SV))
+    expected_S = artifact.gate.strength(log_s_S, entropy(logits_SV), artifact.gate_kind)
+    strength_BT = torch.cat(strengths, dim=1)
+    assert torch.allclose(strength_BT.flatten(), expected_S, atol=1e-5)
+    assert strength_BT.std() > 0.05
+
+
+def test_only_steering_can_be_exact(adapter: TinyVLMAdapter):
+    with pytest.raises(ValueError, match="exact=true belongs to method='steering'"):
+        SteeringMethod(TLVSExtractor(adapter), "vcd", exact=True)
