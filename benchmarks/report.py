@@ -90,10 +90,10 @@ def format_runs(
         low, high = (_number(bound, percent) for bound in bootstrap_interval(values, statistic))
         return f"{_number(middle, percent)} [{low}, {high}]"
     found = aggregate(values)
-    centre, error = _number(found.mean, percent), found.standard_error
+    error = found.standard_error
     if interval == "standard_deviation" and error is not None:
         error *= math.sqrt(found.n)
-    return centre if error is None else f"{centre} ± {_number(error, percent)}"
+    return _number(found.mean, percent) if error is None else _with_error(found.mean, error, percent)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
@@ -106,6 +106,14 @@ def _number(value: float, percent: bool) -> str:
     if percent:
         return f"{100 * value:.1f}"
     return f"{value:.2e}" if value != 0 and not 1e-3 <= abs(value) < 1e5 else f"{value:.4g}"
+
+
+def _with_error(value: float, error: float, percent: bool) -> str:
+    """Write a number with its error: two digits of the error, and as many places of the number."""
+    if percent or error == 0 or not 1e-3 <= abs(value) < 1e5:
+        return f"{_number(value, percent)} ± {_number(error, percent)}"
+    places = max(0, 1 - math.floor(math.log10(error)))
+    return f"{value:.{places}f} ± {error:.{places}f}"
 
 
 def _section(name: str, experiment: dict[str, Any], records: list[Record]) -> list[str]:

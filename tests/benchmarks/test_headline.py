@@ -127,7 +127,7 @@ def test_one_experiment_replaces_only_its_own_records(bench):
     assert {r["variant"] for r in content["records"] if r["experiment"] == "solve"} == {"ours", "other"}
     report = (bench.folder / "results" / "fake.md").read_text()
     # (10 + 20 + 30) / 3, deviation 10, standard error 10 / sqrt(3)
-    assert "| only | 20 ± 5.774 | 3 |" in report
+    assert "| only | 20.0 ± 5.8 | 3 |" in report
     assert "| OURS | 0.4 | 7 | 30 | 2 | 1 |" in report
     assert "`python -m benchmarks.headline fake" in report
 

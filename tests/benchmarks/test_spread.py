@@ -5,8 +5,8 @@ from benchmarks.report import format_runs
 
 def test_standard_error_and_deviation():
     values = [1.0, 2.0, 3.0, 4.0]  # deviation sqrt(5/3) = 1.291, error half of it
-    assert format_runs(values, False) == "2.5 ± 0.6455"
-    assert format_runs(values, False, "standard_deviation") == "2.5 ± 1.291"
+    assert format_runs(values, False) == "2.50 ± 0.65"
+    assert format_runs(values, False, "standard_deviation") == "2.5 ± 1.3"
 
 
 def test_mean_with_a_bootstrap_interval():
