@@ -138,8 +138,8 @@ def findings_page(folder: Path, methods: Sequence[MethodClaims]) -> str:
         "`benchmarks/claims.yaml` and `docs/results`; do not edit.",
         f"A claim of being better **holds** where the mean over seeds is better than the best of the others by more than {SURE:g} "
         "standard errors of the difference, **does not hold** where it is worse by as much, and is **not seen** in between; a "
-        "claim of being equal is **not contradicted** there. The experiments are far smaller than the papers': what is not seen here "
-        "may hold at their scale.",
+        "claim of being equal is **not contradicted** there. The experiments are far smaller than the papers': what is not seen "
+        "here may hold at their scale.",
         "Of {} claims: {}.".format(len(everything), ", ".join(f"{number} {verdict}" for verdict, number in counts.items())),
     ]
     for name, own in found.items():

@@ -135,9 +135,12 @@ class Experiment:
         headline: whether README shows it too, not only the method's own pages.
         seed_options: options that receive the number of the repetition.
         on_request: run it only where ``--only`` names it, as a laptop cannot.
+        rows: what each run of the only variant compares inside itself: rows of the table by name, with their titles. ``{row}`` in
+            the name of a metric stands for the name.
 
     Raises:
-        ValueError: if a variant runs after one that does not stand before it, or after any in an experiment with tuning.
+        ValueError: if a variant runs after one that does not stand before it, or after any in an experiment with tuning, or there
+            are rows and several variants.
     """
 
     name: str
@@ -156,8 +159,11 @@ class Experiment:
     headline: bool = True
     seed_options: Sequence[str] = ("seed_everything",)
     on_request: bool = False
+    rows: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.rows and len(self.variants) != 1:
+            raise ValueError(f"{self.name}: rows are measured by one variant, not by {', '.join(self.variants)}")
         for position, (name, variant) in enumerate(self.variants.items()):
             late = [other for other in variant.after.values() if other not in list(self.variants)[:position]]
             if late:
@@ -167,8 +173,8 @@ class Experiment:
 
     @property
     def titles(self) -> dict[str, str]:
-        """Titles of the variants by name."""
-        return {name: variant.title for name, variant in self.variants.items()}
+        """Titles of what the table compares, by name: the rows or else the variants."""
+        return dict(self.rows) or {name: variant.title for name, variant in self.variants.items()}
 
 
 @dataclass(frozen=True)

@@ -136,15 +136,22 @@ def records_of(job: Job, experiment: Experiment) -> list[Record]:
     summary = job.summary()
     curves = {f"{name}_at_{step}": value for name in experiment.learning_curve for step, value in thinned(job.series(name)).items()}
     measured = summary["metrics"] | curves
-    missing = [metric.name for metric in experiment.metrics if not metric.optional and metric.name not in measured]
+    rows = list(experiment.rows) or [job.variant]
+    needed = [metric.name.replace("{row}", row) for metric in experiment.metrics if not metric.optional for row in rows]
+    missing = [name for name in dict.fromkeys(needed) if name not in measured]
     if missing:
         known = ", ".join(sorted(measured))
         raise ValueError(f"run {job.name} did not measure {', '.join(missing)}; it has: {known}")
     cost = (summary["steps"], summary["train_seconds"], summary["parameters"])
     config = "" if experiment.variants[job.variant].overrides else config_name(job.config)
-    wanted = dict.fromkeys([*(metric.name for metric in experiment.metrics), *experiment.curve])
-    values = {name: math.nan if measured[name] is None else measured[name] for name in wanted if name in measured} | curves
-    return [Record(job.experiment, job.variant, name, job.seed, value, *cost, config) for name, value in values.items()]
+    wanted = dict.fromkeys([*(metric.name for metric in experiment.metrics), *experiment.curve, *curves])
+    records = []
+    for row in rows:
+        values = {name: measured[full] for name in wanted if (full := name.replace("{row}", row)) in measured}
+        for name, value in values.items():
+            number = math.nan if value is None else value
+            records.append(Record(job.experiment, row, name, job.seed, number, *cost, config))
+    return records
 
 
 def thinned(series: Mapping[int, float]) -> dict[int, float]:
@@ -175,7 +182,8 @@ def _selected(options: argparse.Namespace) -> list[Experiment | Calculation]:
     """Return the experiments to run; an unknown name is an error."""
     experiments = load_experiments(options.method)
     _refuse_unknown("experiment", options.only, experiments)
-    _refuse_unknown("variant", options.variants, {name for e in experiments.values() for name in e.titles})
+    known = [e.variants if isinstance(e, Experiment) else e.titles for e in experiments.values()]
+    _refuse_unknown("variant", options.variants, {name for names in known for name in names})
     if options.only:
         return [experiment for name, experiment in experiments.items() if name in options.only]
     return [e for e in experiments.values() if not (isinstance(e, Experiment) and e.on_request)]

@@ -34,11 +34,12 @@ class Plan:
 
     def chosen(self, experiment: Experiment | Calculation) -> list[str]:
         """Return the variants to run and those that they build on, in the order of the experiment."""
-        wanted = set(self.variants or experiment.titles)
+        names = list(experiment.variants if isinstance(experiment, Experiment) else experiment.titles)
+        wanted = set(self.variants or names)
         if isinstance(experiment, Experiment):
             for name, variant in reversed(list(experiment.variants.items())):
                 wanted |= set(variant.after.values()) if name in wanted else set()
-        return [name for name in experiment.titles if name in wanted]
+        return [name for name in names if name in wanted]
 
     def jobs(self, experiment: Experiment, settings: Mapping[str, Mapping[str, Value]]) -> list[Job]:
         """Return the final runs of the variants that have a setting."""

@@ -44,6 +44,12 @@ class BatchKey:
         """
         return np.random.default_rng((seed, self.epoch, self.batch))
 
+    def seeds(self, seed: int | None) -> np.ndarray:
+        """Return a seed for each sample of this rank, int64 ``[local batch]``: new ones in each epoch, or None: their indices."""
+        if seed is None:
+            return self.local_indices
+        return self.generator(seed).integers(2**63, size=len(self.indices))[self.rows]
+
 
 class BatchDataset(Protocol):
     """A dataset that is read a whole batch at a time."""

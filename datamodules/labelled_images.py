@@ -33,13 +33,10 @@ class SeededImages:
     def __getitem__(self, key: BatchKey) -> dict[str, Tensor]:
         """Return ``image`` float32 ``[local batch, C, H, W]``, ``label`` and ``seed`` int64 ``[local batch]``."""
         indices = key.local_indices
-        seeds = indices
-        if self.seed is not None:
-            seeds = key.generator(self.seed).integers(2**63, size=len(key.indices))[key.rows]
         return {
             "image": torch.from_numpy(self.prepare(self.images[indices])),
             "label": torch.from_numpy(self.labels[indices]),
-            "seed": torch.from_numpy(seeds),
+            "seed": torch.from_numpy(key.seeds(self.seed)),
         }
 
 

@@ -120,10 +120,7 @@ class LeydenCLI(LightningCLI):
 
     def _shrink(self) -> None:
         for key in ("data", "model"):
-            chosen = self.config[key]
-            for name, value in getattr(resolve_name(chosen.class_path), "smoke", {}).items():
-                chosen.init_args[name] = value
-                rank_zero_info(f"smoke: {key}.{name} = {value}")
+            _shrink_class(self.config[key], key)
 
     def _apply_trainer_defaults(self) -> None:
         chosen: dict[str, tuple[Any, str]] = {}
@@ -139,6 +136,16 @@ class LeydenCLI(LightningCLI):
                 chosen[key] = (value, name)
         for key, (value, _) in chosen.items():
             self.config_init.trainer[key] = self.config.trainer[key] = value
+
+
+def _shrink_class(chosen: Namespace, key: str) -> None:
+    """Set what a class calls ``smoke``, then do so with the classes that it is built of."""
+    for name, value in getattr(resolve_name(chosen.class_path), "smoke", {}).items():
+        chosen.init_args[name] = value
+        rank_zero_info(f"smoke: {key}.{name} = {value}")
+    for name, value in vars(chosen.init_args).items() if "init_args" in chosen else ():
+        if isinstance(value, Namespace) and "class_path" in value:
+            _shrink_class(value, f"{key}.{name}")
 
 
 def fill_unset(config: Namespace, values: dict[str, Any]) -> None:

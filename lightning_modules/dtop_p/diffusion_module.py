@@ -4,7 +4,7 @@ Legend: B images, C channels, H and W pixels, T patches, K times, L layers.
 """
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from lightning_modules.dtop_p.routed_module import RoutedModule
 from lightning_modules.generative.counted_random import normal, uniform
 from lightning_modules.generative.image_classifier import trained_classifier
 from lightning_modules.generative.rectified_flow import euler_sample, flow_loss, guided, interpolate, logit_normal_mass
-from lightning_modules.generative.sample_quality import sample_quality
+from lightning_modules.generative.sample_quality import HasImages, sample_quality
 from lightning_modules.generative.time_deciles import DECILES, TimeDeciles
 from lightning_modules.networks.diffusion_transformer import DiffusionTransformer
 
@@ -22,13 +22,6 @@ TIME, CLASS, NOISE, SAMPLE, EVALUATION = range(5)
 """Streams of random numbers; those after the last are the noises of an evaluation."""
 
 MANY = 256
-
-
-@runtime_checkable
-class HasImages(Protocol):
-    """A data module that hands out all images ``[n, C, H, W]`` of ``train`` or ``test`` and their classes ``[n]``."""
-
-    def labelled_images(self, split: str) -> tuple[Tensor, Tensor]: ...
 
 
 class MoEDiffusionModule(RoutedModule):

@@ -1,6 +1,7 @@
 """How good generated images are, judged by a classifier."""
 
 from collections.abc import Iterable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -10,6 +11,13 @@ from lightning_modules.generative.frechet_distance import FrechetFeatureDistance
 from lightning_modules.generative.image_classifier import ImageClassifier
 
 Batches = Iterable[tuple[Tensor, Tensor]]
+
+
+@runtime_checkable
+class HasImages(Protocol):
+    """A data module that hands out all images ``[n, C, H, W]`` of ``train`` or ``test`` and their classes ``[n]``."""
+
+    def labelled_images(self, split: str) -> tuple[Tensor, Tensor]: ...
 
 
 @torch.no_grad()
