@@ -172,9 +172,8 @@ class DiscreteVPSchedule:
         wanted = value.double().contiguous()
         right = torch.searchsorted(rising_T, wanted).clamp(1, len(rising_T) - 1)
         low, high = rising_T[right - 1], rising_T[right]
-        place = right - 1 + (wanted - low) / (high - low)
-        exact = (wanted == high) | low.isinf()
-        return (len(rising_T) - 1 - torch.where(exact, right.double(), place)).to(value.dtype)
+        fraction = torch.where(wanted == low, 0.0, torch.where((wanted == high) | low.isinf(), 1.0, (wanted - low) / (high - low)))
+        return (len(rising_T) - right - fraction).to(value.dtype)
 
 
 def levels(schedule: NoiseSchedule, t: float) -> tuple[float, float]:

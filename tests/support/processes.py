@@ -6,6 +6,7 @@ environment and death. Ranks meet in a store that this process hosts, as torchru
 
 import multiprocessing
 import os
+import runpy
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -31,8 +32,12 @@ def launch(
     env: dict[str, str] | None = None,
     slurm_job: int | None = None,
     timeout: float = 300,
+    module: str | None = None,
 ) -> list[Finished]:
-    """Run ``train.py argv`` in ``cwd`` on ``ranks`` processes, as torchrun or as a SLURM job would, and wait for all of them."""
+    """Run ``train.py argv`` in ``cwd`` on ``ranks`` processes, as torchrun or as a SLURM job would, and wait for all of them.
+
+    With a ``module`` it is ``python -m module argv`` that is run.
+    """
     environments: list[dict[str, str]] = [{} for _ in range(ranks)]
     store = None
     if slurm_job is not None:
@@ -50,7 +55,7 @@ def launch(
         files = [Path(logs) / str(rank) for rank in range(ranks)]
         words = [str(word) for word in argv]
         processes = [
-            _context.Process(target=_run, args=(words, cwd, environment, file))
+            _context.Process(target=_run, args=(words, cwd, environment, file, module))
             for environment, file in zip(environments, files, strict=True)
         ]
         for process in processes:
@@ -93,7 +98,7 @@ def _srun_environment(rank: int, ranks: int, job: int) -> dict[str, str]:
     }
 
 
-def _run(argv: list[str], cwd: Path, environment: dict[str, str], log: Path) -> None:
+def _run(argv: list[str], cwd: Path, environment: dict[str, str], log: Path, module: str | None) -> None:
     os.environ.pop("LEYDEN_DECISION", None)
     os.environ.update(environment)
     os.chdir(cwd)
@@ -105,6 +110,11 @@ def _run(argv: list[str], cwd: Path, environment: dict[str, str], log: Path) -> 
 
     torch.set_num_threads(1)
     rank_zero_only.rank = int(environment.get("RANK", "0"))
+    if module is not None:
+        sys.argv[1:] = argv
+        sys.path.insert(0, str(cwd))
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        return
     from launcher.main import main
 
     status = main(argv)

@@ -10,6 +10,8 @@ from lightning_modules.f_dpm_solver.grids import Grid, make_grid  # noqa: E402
 from lightning_modules.f_dpm_solver.samplers import get_sampler  # noqa: E402
 from lightning_modules.f_dpm_solver.schedules import CosineVPSchedule, DiscreteVPSchedule, EDMSchedule, FlowLinearSchedule  # noqa: E402
 
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:diffusers")
+
 NAMES = ("unipc", "deis", "ipndm")
 
 

@@ -66,8 +66,8 @@ def test_repeated_rounded_times_are_named():
         ({"kind": "uniform_t", "sigma_min": 0.1}, "takes t_max and t_min"),
         ({"schedule": FlowLinearSchedule()}, "sigma_max < inf"),
         (
-            {"schedule": DISCRETE, "sigma_max": 80.0},
-            r"holds s/a from 0\.0387\d+ to 14\.\d+: take sigma_min and sigma_max from there",
+            {"schedule": DISCRETE, "sigma_max": 200.0},
+            r"holds s/a from 0\.0387\d+ to 8\d\.\d+: take sigma_min and sigma_max from there",
         ),
         ({"schedule": DISCRETE, "sigma_min": 0.002}, "take sigma_min and sigma_max from there"),
     ],

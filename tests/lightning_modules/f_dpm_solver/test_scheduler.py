@@ -107,7 +107,7 @@ def test_karras_levels_are_told_between_whole_times():
     ends = [ratio[-1].item() ** (1 / 7), ratio[0].item() ** (1 / 7)]
     wanted = torch.tensor([(ends[0] + i / 4 * (ends[1] - ends[0])) ** 7 for i in range(5)], dtype=torch.float64)
     assert torch.allclose(scheduler.grid.s / scheduler.grid.a, wanted, rtol=1e-9)
-    assert scheduler.timesteps[-1] == 0
+    assert scheduler.timesteps[-1].item() == pytest.approx(0, abs=1e-6)
     for told, level in zip(scheduler.timesteps[:-1].tolist(), wanted[1:-1], strict=True):
         assert told != int(told)
         assert ratio[int(told)] < level < ratio[int(told) + 1]
