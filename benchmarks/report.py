@@ -15,6 +15,7 @@ from benchmarks.paired import HIGH, LOW
 from benchmarks.results import Record, Results, aggregate, by_variant
 
 MAX_COLUMNS_OF_ONE = 8
+ROUNDING = 1e-9
 STATISTICS = {"iqm": interquartile_mean, "bootstrap": mean}
 HEADINGS = {
     "iqm": "IQM [95 % interval]",
@@ -109,7 +110,8 @@ def _number(value: float, percent: bool) -> str:
 
 
 def _with_error(value: float, error: float, percent: bool) -> str:
-    """Write a number with its error: two digits of the error, and as many places of the number."""
+    """Write a number with its error: two digits of the error, and as many places of the number. Rounding noise is no error."""
+    error = 0.0 if error < ROUNDING * abs(value) else error
     if percent or error == 0 or not 1e-3 <= abs(value) < 1e5:
         return f"{_number(value, percent)} ± {_number(error, percent)}"
     places = max(0, 1 - math.floor(math.log10(error)))

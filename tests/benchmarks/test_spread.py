@@ -18,3 +18,8 @@ def test_mean_with_a_bootstrap_interval():
 def test_a_single_run_has_no_spread():
     for kind in ("standard_error", "standard_deviation", "bootstrap", "iqm"):
         assert format_runs([0.25], True, kind) == "25.0"
+
+
+def test_rounding_noise_is_no_error():
+    assert format_runs([1.0, 1.0 + 4e-16], False) == "1 ± 0"
+    assert format_runs([1.0, 1.00002], False) == "1.000010 ± 0.000010"
