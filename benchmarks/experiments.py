@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
-Value = str | int | float | bool | None | Sequence[float]
+Value = str | int | float | bool | None | Sequence[float] | Sequence[str]
 """A value that can be written behind a command-line option of ``train.py``."""
 
 

@@ -25,11 +25,10 @@ def our_update(setting: Setting, regularizer: RedundancyReduction | None = None)
     return update
 
 
-def script_update(setting: Setting, redundancy: tuple[float, float] | None = None) -> Timed:
+def script_update(setting: Setting) -> Timed:
     """Return two updates of the script, on an equal replay of ours."""
     _, data = _played(setting)
-    sizes = data.obs_dim, data.action_dim, setting.hidden, setting.hidden
-    script = TD7Script(*sizes, redundancy=redundancy)
+    script = TD7Script(data.obs_dim, data.action_dim, setting.hidden, setting.hidden)
 
     def update() -> None:
         for _ in range(2):

@@ -76,15 +76,16 @@ def letter_likelihoods(variant: str, seed: int) -> Mapping[str, float]:
     from lightning_modules.dfm.oracles import MarkovOracle
 
     chain = BigramOracleDataModule().chain
-    tables = [torch.from_numpy(table) for table in (chain.initial_S, chain.transition_SS)]
+    initial_S, transition_SS = torch.from_numpy(chain.initial_S), torch.from_numpy(chain.transition_SS)
     source, path, each = _setting(variant, chain.vocab_size)
-    oracle = MarkovOracle(*tables, source, path.scheduler)
+    oracle = MarkovOracle(initial_S, transition_SS, source, path.scheduler)
     seed_n = torch.arange(SAMPLES) + SAMPLES * seed
     last_draw = source.mask_id is not None
     found: dict[str, float] = {}
 
     def excess(tokens: Any) -> float:
-        return -chain_log_likelihood(tokens, *tables, chain.length).mean().item() / chain.length - chain.entropy / chain.length
+        likelihood = chain_log_likelihood(tokens, initial_S, transition_SS, chain.length).mean().item()
+        return -(likelihood + chain.entropy) / chain.length
 
     if each is None:
         end = path.scheduler.kappa_inverse(1 - LETTER_DELTA)

@@ -26,15 +26,15 @@ SAME_FOR_ALL: dict[str, Any] = {
     "curve": tuple(MEASURES),
     "learning_curve": ("val/return_mean",),
 }
+RETURNS = (
+    Metric("test/return_mean", "return of 20 test episodes"),
+    Metric("test/return_mean", "the same", interval="iqm"),
+)
 PROTOCOL = (
     "Equal steps, batches, widths and learning rates for all, none of them tuned. The checkpoint with the best mean return of ten "
     "evaluation episodes is tested on 20 others; the episodes of a seed are the same for all. ProtoSAC is evaluated with every "
     "prototype on the embedding of its state."
 )
-
-
-def returns(text: str = "return of 20 test episodes") -> tuple[Metric, ...]:
-    return Metric("test/return_mean", text), Metric("test/return_mean", "the same", interval="iqm")
 
 
 def learning(name: str) -> FigureSpec:
@@ -52,7 +52,7 @@ def beside_sac(name: str, task: str, title: str, steps: int, **overrides: Value)
             "sac": Variant("SAC", f"configs/sac/{task}.yaml"),
             "protosac": Variant("ProtoSAC", f"configs/protosac/{task}.yaml"),
         },
-        metrics=returns(),
+        metrics=RETURNS,
         steps=steps,
         overrides={f"data.init_args.{key}": value for key, value in overrides.items()},
         figures=(learning(name),),
@@ -93,7 +93,7 @@ PENDULUM = Experiment(
         "shared_pwnet": afterwards("Shared-PW-Net of SAC", "shared_pwnet"),
         "kmeans": afterwards("k-means of SAC", "kmeans"),
     },
-    metrics=returns(),
+    metrics=RETURNS,
     steps=5_000,
     figures=(learning("pendulum"),),
     **SAME_FOR_ALL,
@@ -136,7 +136,7 @@ PEER = Calculation(
     title="SAC of stable-baselines3 on Pendulum-v1 after 5 000 steps",
     description="Settings, environments, evaluations and test of `configs/sac/pendulum.yaml`, for comparison with our SAC above.",
     titles={"pendulum": "SAC of stable-baselines3"},
-    metrics=returns(),
+    metrics=RETURNS,
     compute=peer_return,
 )
 

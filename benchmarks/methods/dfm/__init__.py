@@ -4,4 +4,4 @@ from benchmarks.methods.dfm.blocks import BLOCKS, EXACT
 from benchmarks.methods.dfm.digits import DIGITS
 from benchmarks.methods.dfm.letters import LETTERS
 
-EXPERIMENTS = (EXACT, BLOCKS, LETTERS, DIGITS)
+EXPERIMENTS = (EXACT, *BLOCKS, LETTERS, *DIGITS)

@@ -21,10 +21,10 @@ def experiment(name: str, title: str, sigma_max: float, sigma_min: float, headli
         title=title,
         description=(
             "A residual network of 286 thousand parameters with EDM's preconditioning learns scikit-learn's digits, 3 000 steps of "
-            "128, weights averaged. Then every sampler makes 2 000 images from the same noise with the same network, on EDM's grid of "
-            f"noise levels from {sigma_max:g} to {sigma_min:g}; network calls are counted. The distance is Fréchet's from the training "
-            "images in the features of a small classifier trained on them, which is not the Inception distance; the error is that to "
-            "the solution which all samplers converge to. A method with two calls a step makes half as many steps."
+            "128, weights averaged. Then every sampler makes 2 000 images from the same noise with the same network, on EDM's grid "
+            f"of noise levels from {sigma_max:g} to {sigma_min:g}; network calls are counted. The distance is Fréchet's from the "
+            "training images in the features of a small classifier trained on them, which is not the Inception distance; the error "
+            "is that to the solution which all samplers converge to. A method with two calls a step makes half as many steps."
         ),
         variants={"digits": Variant("digits", "configs/f_dpm_solver/digits.yaml")},
         rows=TITLES,
@@ -34,7 +34,7 @@ def experiment(name: str, title: str, sigma_max: float, sigma_min: float, headli
         ),
         steps=3_000,
         overrides={
-            "model.init_args.samplers": list(TITLES),  # type: ignore[dict-item]
+            "model.init_args.samplers": list(TITLES),
             "model.init_args.sigma_max": sigma_max,
             "model.init_args.sigma_min": sigma_min,
         },

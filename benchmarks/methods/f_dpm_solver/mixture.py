@@ -25,8 +25,8 @@ SIGNS = Calculation(
     title="The sign of the error",
     description=(
         f"Gaussians of standard deviation {WIDE.std:g} and noise levels with even logarithms from {WIDE.sigma_max:g} to "
-        f"{WIDE.sigma_min:g}, {WIDE.points} points. The cosine is that of the errors of all points with those of DDIM. Both methods are "
-        "of first order with opposite leading errors, so the mean of what they find is of second order."
+        f"{WIDE.sigma_min:g}, {WIDE.points} points. The cosine is that of the errors of all points with those of DDIM. Both "
+        "methods are of first order with opposite leading errors, so the mean of what they find is of second order."
     ),
     titles={"ddim": TITLES["ddim"], "f_dpm": TITLES["f_dpm"], MEAN: "mean of the two"},
     metrics=(
@@ -36,7 +36,9 @@ SIGNS = Calculation(
     compute=error_signs,
     figures=(
         FigureSpec(
-            "signs", "The errors of F-DDIM are those of DDIM with the other sign: each coordinate of the points.", signed_error_figure
+            "signs",
+            "Errors of F-DDIM are those of DDIM with the other sign: each coordinate of the points.",
+            signed_error_figure,
         ),
     ),
 )

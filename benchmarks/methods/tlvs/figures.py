@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 SUITE = "test/balanced/"
 QUESTIONS = ("random", "popular", "adversarial")
+UNSTEERED = "vlm"
 
 
 def trade_off_figure(records: Sequence[Record], titles: Mapping[str, str]) -> "Figure":
@@ -21,9 +22,9 @@ def trade_off_figure(records: Sequence[Record], titles: Mapping[str, str]) -> "F
     from matplotlib.figure import Figure
 
     strengths = {float(match[1]) for record in records if (match := re.match(rf"{SUITE}alpha_([\d.]+)/", record.metric))}
-    figure = Figure(figsize=(6.4, 6.4))
+    figure = Figure(figsize=(10.0, 5.0))
     axes = figure.subplots()
-    for position, (variant, title) in enumerate(titles.items()):
+    for position, (variant, title) in enumerate((variant, title) for variant, title in titles.items() if variant != UNSTEERED):
         points = []
         for strength in sorted({*strengths, 1.0}):
             name = "" if strength == 1 else f"alpha_{strength:g}/"
@@ -33,7 +34,7 @@ def trade_off_figure(records: Sequence[Record], titles: Mapping[str, str]) -> "F
         if points:
             axes.plot(*zip(*points, strict=True), label=title, **line_style(position))
     axes.set(xlabel="objects that are named (%)", ylabel="wrong objects of those named (%)")
-    figure.legend(title="mean over seeds, weak to strong", loc="outside lower center", ncols=2)
+    figure.legend(title="mean over seeds, weak to strong", loc="outside right upper")
     return figure
 
 
@@ -41,7 +42,7 @@ def yes_figure(records: Sequence[Record], titles: Mapping[str, str]) -> "Figure"
     """Draw the share of yes among the answers of each method, mean over seeds, a row a method and a mark a kind of question."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.2, 4.8))
+    figure = Figure(figsize=(8.4, 4.8))
     axes = figure.subplots()
     for position, kind in enumerate(QUESTIONS):
         found = by_variant(records, f"test/pope_{kind}/yes")
@@ -51,6 +52,6 @@ def yes_figure(records: Sequence[Record], titles: Mapping[str, str]) -> "Figure"
     axes.axvline(50, color="grey", linewidth=0.8)
     axes.set_yticks(range(len(titles)), list(titles.values()))
     axes.invert_yaxis()
-    axes.set(xlabel="answers that are yes (%); right: 50", xlim=(0, 100))
-    axes.legend()
+    axes.set(xlabel="answers that are yes (%); right: 50")
+    figure.legend(loc="outside upper right", ncols=len(QUESTIONS))
     return figure
