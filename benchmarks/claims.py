@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import yaml
 
@@ -87,7 +87,7 @@ def find(claim: Claim, results: Results) -> Finding:
         raise ValueError(f"“{claim.says}” ({claim.task}): {claim.experiment} has no {claim.metric} of {', '.join(missing)}")
     sign = -1 if claim.lower else 1
     best = max(claim.others, key=lambda variant: sign * aggregate(measured[variant]).mean)
-    column = next((column for column in experiment["columns"] if column["metric"] == claim.metric), {})
+    column: dict[str, Any] = next((column for column in experiment["columns"] if column["metric"] == claim.metric), {})
     written = [format_runs(measured[variant], column.get("percent", False)) for variant in (claim.ours, best)]
     verdict = _verdict(aggregate(measured[claim.ours]), aggregate(measured[best]), sign, claim.expected)
     titles = experiment["variants"]

@@ -88,8 +88,8 @@ def format_runs(
     if interval in STATISTICS and len(values) > 1:
         statistic = STATISTICS[interval]
         middle = float(statistic(np.asarray(values)))
-        low, high = (_number(bound, percent) for bound in bootstrap_interval(values, statistic))
-        return f"{_number(middle, percent)} [{low}, {high}]"
+        bounds = [_number(bound, percent) for bound in bootstrap_interval(values, statistic)]
+        return f"{_number(middle, percent)} [{', '.join(bounds)}]"
     found = aggregate(values)
     error = found.standard_error
     if interval == "standard_deviation" and error is not None:

@@ -82,10 +82,10 @@ class SudokuDataModule(LeydenDataModule):
     smoke = {
         "source": "generate",
         "path": None,
-        "train_size": 32,
+        "train_size": 48,
         "val_size": 8,
         "test_size": 8,
-        "batch_size": 8,
+        "batch_size": 16,
         "eval_batch_size": 8,
         "num_workers": 0,
     }

@@ -92,15 +92,20 @@ def written_trainer_keys(configs: list[Path], rest: list[str]) -> set[str]:
     """Return the trainer settings that the user wrote, in a config file or on the command line."""
     keys = {word.split("=")[0].split(".")[1] for word in rest if word.startswith("--trainer.")}
     for path in configs:
-        keys |= set(_load(path).get("trainer") or {})
+        keys |= set(read_config(path).get("trainer") or {})
     return keys
 
 
 def _run_settings(path: Path) -> dict[str, Any]:
-    return _load(path).get("run") or {}
+    return read_config(path).get("run") or {}
 
 
-def _load(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> dict[str, Any]:
+    """Return the settings that a config file holds.
+
+    Raises:
+        UserError: if there is no such file, or it holds no YAML mapping.
+    """
     if not path.is_file():
         raise UserError(f"--config: there is no file {path}; `python train.py --list` shows the experiments")
     try:

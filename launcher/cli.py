@@ -5,7 +5,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from jsonargparse import Namespace
-from lightning import Trainer
+from lightning import LightningDataModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, Timer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.rank_zero import rank_zero_info
@@ -74,9 +74,7 @@ class LeydenCLI(LightningCLI):
         if self.config.run.smoke:
             self._shrink()
         written, self.config = self.config, self.config.clone()
-        self.datamodule = self.parser.instantiate(Namespace(data=self.config.data)).data
-        if hasattr(self.datamodule, "model_arguments"):
-            fill_unset(self.config.model, self.datamodule.model_arguments())
+        self.datamodule = instantiate_data(self.parser, self.config)
         self._point_into_folder(self.config)
         vars(self).pop("config_dump", None)  # Lightning stores this dump in checkpoints: it must hold what was filled in
         self.config_init = self.parser.instantiate(Namespace({k: v for k, v in vars(self.config).items() if k != "data"}))
@@ -146,6 +144,14 @@ def _shrink_class(chosen: Namespace, key: str) -> None:
     for name, value in vars(chosen.init_args).items() if "init_args" in chosen else ():
         if isinstance(value, Namespace) and "class_path" in value:
             _shrink_class(value, f"{key}.{name}")
+
+
+def instantiate_data(parser: LightningArgumentParser, config: Namespace) -> LightningDataModule:
+    """Return the data module of a parsed config, after it has filled what the model leaves to the data."""
+    datamodule = parser.instantiate(Namespace(data=config.data)).data
+    if hasattr(datamodule, "model_arguments"):
+        fill_unset(config.model, datamodule.model_arguments())
+    return datamodule
 
 
 def fill_unset(config: Namespace, values: dict[str, Any]) -> None:

@@ -8,6 +8,14 @@ import inspect
 import re
 from typing import Any
 
+REWORDED = {
+    r"No supported gpu backend found": (
+        "trainer.accelerator: torch finds no GPU here; leave out the overlay that asks for one, or add --trainer.accelerator=cpu"
+    ),
+    r"Repo id must be in the form .*: '(.+?)'": r"there is no folder \1",
+}
+"""What libraries say to a user, and what they mean."""
+
 
 class UserError(Exception):
     """A mistake in the command, the config or the files; its text names the thing and the remedy."""
@@ -72,6 +80,9 @@ def raised_message(error: Exception) -> str:
     if text.startswith("Does not validate against any of the Union subtypes"):
         reasons = re.findall(r"^  - (?!Expected )(.+)$", text, flags=re.MULTILINE)
         text = reasons[0] if reasons else text
+    for pattern, clearer in REWORDED.items():
+        if match := re.search(pattern, text):
+            return match.expand(clearer)
     return _one_line(text)
 
 
@@ -122,8 +133,16 @@ def _suggest(word: str, allowed: list[str]) -> str:
 
 
 def _parameters(class_path: str) -> list[str]:
+    """Return the parameters of a class; one that passes ``**kwargs`` on has those of the class above it too."""
     module, _, name = class_path.rpartition(".")
-    return [p for p in inspect.signature(getattr(importlib.import_module(module), name)).parameters if p != "self"]
+    found: dict[str, None] = {}
+    for base in getattr(importlib.import_module(module), name).__mro__:
+        if "__init__" in vars(base):
+            parameters = inspect.signature(base).parameters.values()
+            found |= dict.fromkeys(p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
+            if all(p.kind != p.VAR_KEYWORD for p in parameters):
+                break
+    return list(found)
 
 
 def _public_names(module: str) -> list[str]:

@@ -18,9 +18,11 @@ def main(argv: list[str]) -> int:
 
             print(listing())
             return 0
+        from launcher.lazy_torchmetrics import import_torchmetrics_lazily
         from launcher.quiet import quiet
 
         quiet()
+        import_torchmetrics_lazily()
         from launcher.cuda_check import settle_cuda_check
         from launcher.run import Run
 

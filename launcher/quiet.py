@@ -12,6 +12,9 @@ HARMLESS = (
     "The `srun` command is available on your system but is not used",
     "isinstance.*LeafSpec",
     "Mismatch dtype between input and weight",
+    "`_get_pg_default_device` will be deprecated",
+    "Multiple backends are registered with this ProcessGroup",
+    "`torch.jit.script` is deprecated",
 )
 
 ADVERTISING = (
@@ -24,6 +27,7 @@ ADVERTISING = (
     "LOCAL_RANK: ",
     "You are using a CUDA device",
     "litlogger",
+    "was configured so",
 )
 
 SPEAKERS = (
@@ -31,6 +35,10 @@ SPEAKERS = (
     "lightning.fabric.utilities.rank_zero",
     "lightning.pytorch.trainer.connectors.checkpoint_connector",
 )
+
+
+ROOMS = ("callbacks", "datamodules", "lightning_modules")
+"""Packages of our own, whose messages show: what takes long says so."""
 
 
 class _NoAdvertising(logging.Filter):
@@ -45,6 +53,9 @@ def quiet() -> None:
         warnings.filterwarnings("ignore", message=f".*{message}")
     for name in SPEAKERS:
         logging.getLogger(name).addFilter(_NoAdvertising())
+    for room in map(logging.getLogger, ROOMS):
+        room.setLevel(logging.INFO)
+        room.handlers = [logging.StreamHandler()]
     warnings.formatwarning = _short_format
 
 

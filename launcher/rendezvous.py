@@ -6,6 +6,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from launcher.errors import UserError
+
 TIMEOUT = timedelta(minutes=10)
 
 
@@ -24,7 +26,10 @@ def decide_on_rank_zero(decide: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         from lightning.fabric.plugins.environments import SLURMEnvironment
 
         if SLURMEnvironment.detect():
-            environment = SLURMEnvironment()
+            try:
+                environment = SLURMEnvironment()
+            except RuntimeError as error:  # --ntasks without --ntasks-per-node
+                raise UserError(str(error)) from error
             address, port = environment.main_address, environment.main_port + 1  # main_port is for the process group
             return _through_store(decide, address, port, environment.global_rank(), environment.world_size())
     decision = decide()
@@ -52,7 +57,5 @@ def _through_store(decide: Callable[[], dict[str, Any]], host: str, port: int, r
         if rank == 0:
             store.wait([f"{key}/read/{other}" for other in range(own_world)], TIMEOUT)
     if "error" in answer:
-        from launcher.errors import UserError
-
         raise UserError(answer["error"])
     return answer["decision"]

@@ -39,9 +39,10 @@ def result_table(folder: RunFolder, root: Path, monitor: str = "") -> str:
 
 
 def _baselines(name: str) -> list[str]:
-    data = {f"{path.parent.name}/{path.stem}": yaml.safe_load(path.read_text()).get("data") for path in experiments()}
+    paths = {f"{path.parent.name}/{path.stem}": path for path in experiments()}
     task = name.rpartition("/")[2]
-    alike = [other for other in data if other.startswith(f"{name}_") or (other != name and other.endswith(f"/{task}"))]
+    alike = [other for other in paths if other.startswith(f"{name}_") or (other != name and other.endswith(f"/{task}"))]
+    data = {other: yaml.safe_load(paths[other].read_text()).get("data") for other in [*alike, name] if other in paths}
     return [other for other in alike if data[other] == data.get(name)]
 
 

@@ -17,7 +17,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint, Timer
 from lightning.pytorch.trainer.states import TrainerStatus
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from lightning.pytorch.utilities.model_helpers import is_overridden
-from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
 
 from callbacks.own_steps import steps_done
 from launcher import errors, provenance, run_folder
@@ -107,6 +107,8 @@ class Run:
 
     def _run(self, cli: LeydenCLI) -> int:
         subcommand = self.typed.subcommand or "fit"
+        if subcommand != "fit" and self.checkpoint is None:
+            rank_zero_info(f"{subcommand}: no --ckpt_path was given, the model keeps the weights that it begins with")
         trainer = cli.trainer
         model = _compiled(cli.model) if cli.config.run.compile else cli.model
         passed = {"model": model, "datamodule": cli.datamodule, "weights_only": True}
@@ -121,7 +123,7 @@ class Run:
             if subcommand == "fit":
                 metrics |= self._fit(trainer, passed)
                 if self.typed.subcommand is None and _has_test(cli):
-                    metrics |= _single(trainer.test(**passed, ckpt_path=self._best(trainer), verbose=False))
+                    metrics |= _single(trainer.test(**passed, ckpt_path=self._best(trainer, model), verbose=False))
             else:
                 verb = getattr(trainer, subcommand)
                 metrics |= _single(verb(**passed, ckpt_path=self.checkpoint, verbose=False))
@@ -133,7 +135,7 @@ class Run:
         return 0
 
     def _fit(self, trainer: Trainer, passed: dict[str, Any]) -> dict[str, float]:
-        if trainer.max_steps == 0 or trainer.max_epochs == 0:
+        if not _trains(trainer, passed["model"]):
             return {}
         trainer.fit(**passed, ckpt_path=self.checkpoint)
         timer = next(callback for callback in trainer.callbacks if isinstance(callback, Timer))  # type: ignore[attr-defined]
@@ -141,11 +143,11 @@ class Run:
         self.trained_steps = steps_done(trainer, passed["model"])
         return {key: float(value) for key, value in trainer.callback_metrics.items() if key.startswith("val/")}
 
-    def _best(self, trainer: Trainer) -> str | None:
+    def _best(self, trainer: Trainer, model: LightningModule) -> str | None:
         checkpoint = trainer.checkpoint_callback
         if isinstance(checkpoint, ModelCheckpoint) and checkpoint.best_model_path:
             return checkpoint.best_model_path
-        if trainer.max_steps != 0 and trainer.max_epochs != 0:
+        if _trains(trainer, model):
             rank_zero_warn("no validation chose a best checkpoint: the test uses the last weights")
         return None
 
@@ -208,6 +210,11 @@ def _compiled(model: LightningModule) -> Any:
         return torch.compile(model)
     model.compile()
     return model
+
+
+def _trains(trainer: Trainer, model: LightningModule) -> bool:
+    """Return whether there is anything to train: a module without ``training_step`` is only tested."""
+    return trainer.max_steps != 0 and trainer.max_epochs != 0 and is_overridden("training_step", model)
 
 
 def _has_test(cli: LeydenCLI) -> bool:

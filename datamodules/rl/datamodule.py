@@ -64,8 +64,8 @@ class RLDataModule(LightningDataModule):
         "learning_starts": 20,
         "replay_capacity": 1_000,
         "train_freq": 20,
-        "eval_episodes": 1,
-        "test_episodes": 1,
+        "eval_episodes": 2,
+        "test_episodes": 2,
         "time_limit": 20,
     }
 

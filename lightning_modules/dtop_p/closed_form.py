@@ -51,8 +51,3 @@ def spectral_radius(gain: float, kp: float, ki: float) -> float:
     linear = 1 - gain * (kp + ki)
     root = cmath.sqrt(linear**2 + 4 * gain * kp)
     return max(abs(linear + root), abs(linear - root)) / 2
-
-
-def is_stable(gain: float, kp: float, ki: float) -> bool:
-    r"""Say whether the error of a linear plant dies out: :math:`0 < g K_i`, :math:`g K_p < 1` and :math:`g (2 K_p + K_i) < 2`."""
-    return gain * ki > 0 and gain * kp < 1 and gain * (2 * kp + ki) < 2

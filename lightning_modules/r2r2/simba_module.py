@@ -66,6 +66,7 @@ class SimbaV2Module(OffPolicyModule):
         "latent_dim": 8,
         "model_width": 16,
     }
+    compiled = ("_target", "representation_objective", "policy_objective", "value_objective")
 
     actor: SimbaActor
     critics: SimbaCritics
@@ -154,11 +155,6 @@ class SimbaV2Module(OffPolicyModule):
                 f"latents of length 1 keep L_RR below {bound:.1e}, where it is hardly felt; that is the authors' setting, "
                 "regularizer.latent_scale=sqrt_dim is another"
             )
-
-    def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile targets and objectives; what remains of an update is the work of optimisers."""
-        for name in ("_target", "representation_objective", "policy_objective", "value_objective"):
-            setattr(self, name, torch.compile(getattr(self, name), *args, **kwargs))
 
     def explore(self, obs: Tensor) -> Tensor:
         return self.actor.sample(obs, *self._acting_latents(obs))[0]

@@ -82,6 +82,7 @@ class TD7Module(OffPolicyModule):
     """
 
     smoke: ClassVar[dict[str, Any]] = {"batch_size": 16, "utd": 1.0, "use_checkpoints": False}
+    compiled = ("_target", "_embed", "objective", "policy_objective")
 
     value_low: Tensor
     value_high: Tensor
@@ -144,11 +145,6 @@ class TD7Module(OffPolicyModule):
     def experience(self) -> PrioritisedExperience:
         """The data module."""
         return cast(PrioritisedExperience, super().experience)
-
-    def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile targets and objectives; what remains of an update is the work of optimisers."""
-        for name in ("_target", "_embed", "objective", "policy_objective"):
-            setattr(self, name, torch.compile(getattr(self, name), *args, **kwargs))
 
     def setup(self, stage: str) -> None:
         """See :class:`OffPolicyModule`.

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 import torch
 from lightning import LightningModule
@@ -66,6 +66,9 @@ class OffPolicyModule(LightningModule, ABC):
         log_every_updates: updates between two entries in the loggers.
     """
 
+    compiled: ClassVar[tuple[str, ...]]
+    """Methods that make targets and objectives; what remains of an update is the work of optimisers."""
+
     def __init__(self, batch_size: int = 256, utd: float = 1.0, log_every_updates: int = 100) -> None:
         super().__init__()
         if batch_size < 1 or log_every_updates < 1:
@@ -75,6 +78,11 @@ class OffPolicyModule(LightningModule, ABC):
         self.ratio = Ratio(utd)
         self.updates = 0
         self.episode_statistics = EpisodeStatistics()
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile the methods in :attr:`compiled`."""
+        for name in self.compiled:
+            setattr(self, name, torch.compile(getattr(self, name), *args, **kwargs))
 
     @abstractmethod
     def explore(self, obs: Tensor) -> Tensor:

@@ -34,6 +34,7 @@ class SACModule(OffPolicyModule):
     """
 
     smoke: ClassVar[dict[str, Any]] = {"batch_size": 16}
+    compiled = ("_target", "value_objective", "policy_objective")
 
     actor: Any
 
@@ -69,11 +70,6 @@ class SACModule(OffPolicyModule):
     def alpha(self) -> Tensor:
         """The temperature, without gradient."""
         return self.log_alpha.detach().exp()
-
-    def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile targets and objectives; what remains of an update is the work of optimisers."""
-        for name in ("_target", "value_objective", "policy_objective"):
-            setattr(self, name, torch.compile(getattr(self, name), *args, **kwargs))
 
     def explore(self, obs: Tensor) -> Tensor:
         return self.draw(obs)[0]

@@ -50,7 +50,8 @@ class SudokuTask(AgentTask):
         super().__init__()
         if box_shape is None:
             raise ValueError("SudokuTask needs box_shape, the rows and columns of one box, for example (3, 3)")
-        self.graph = AgentGraph.sudoku(*box_shape)
+        with torch.device("cpu"):  # indices, whose values are needed even where the weights have none yet
+            self.graph = AgentGraph.sudoku(*box_shape)
         self.num_slots = self.side = side = box_shape[0] * box_shape[1]
         self.cell_dim = self.edge_dim = cell_dim
         self.state_dim = side * cell_dim

@@ -78,6 +78,13 @@ def test_a_saved_config_serves_every_subcommand(trained: Path, subcommand: str):
         assert sum(map(len, predictions)) == 21
 
 
+def test_testing_without_a_checkpoint_says_so(trained: Path):
+    done = run(trained, "test", "--config", TOY, "--run.name", "untrained/test")
+    assert "test: no --ckpt_path was given" in done.output
+    done = run(trained, "test", "--config", TOY, "--run.name", "again/best", "--ckpt_path", summary(trained)["best_checkpoint"])
+    assert "no --ckpt_path" not in done.output
+
+
 def test_runs_are_numbered(trained: Path):
     toy(trained, "--trainer.max_epochs=1")
     assert summary(trained, 1)["epochs"] == 1

@@ -46,3 +46,10 @@ def test_another_job_starts_a_folder_of_its_own(tmp_path: Path):
     (other,) = launch(TOY, tmp_path, env={"SLURM_RESTART_COUNT": "1"}, slurm_job=JOB + 1)
     assert other.status == 0, other
     assert {p.name for p in (tmp_path / "runs" / "support" / "toy").iterdir()} == {"0", "1"}
+
+
+def test_tasks_that_are_not_counted_by_node_are_refused_in_one_line(tmp_path: Path):
+    (done,) = launch(TOY, tmp_path, env={"SLURM_NTASKS": "2", "SLURM_PROCID": "0", "SLURM_JOB_NAME": "test"})
+    assert done.status == 2
+    assert "error: You set `--ntasks=2`" in done.output
+    assert "--ntasks-per-node=2" in done.output

@@ -39,6 +39,15 @@ FEW_DIGITS = [
     *("--data.init_args.batch_size=16", "--data.init_args.eval_batch_size=6", "--model.init_args.lb_sync=true"),
     *("--model.init_args.sampling_steps=2", "--model.init_args.quality_samples=0"),  # the distance of so few images is all rounding
 ]
+FEW_SAMPLES = [
+    *("--model.init_args.quality_samples=64", "--model.init_args.sample_batch=20", "--model.init_args.calls=[4]"),
+    *("--model.init_args.samplers=[tc,lc,theta_trap]", "--model.init_args.eval_times=2"),
+]
+SMALL_STEPS = ["--model.init_args.lr=5e-5"]  # Adam makes steps of the learning rate even of gradients that are all rounding
+FEW_COMPETITORS = [
+    *("--model.init_args.num_samples=40", "--model.init_args.reference_steps=20"),
+    *("--model.init_args.samplers=[ddim,f_dpm,dpmpp_2m]", "--model.init_args.nfe=[5]"),
+]
 FEW_SCENES = [
     *("--data.init_args.n_train=64", "--data.init_args.n_val=10", "--data.init_args.n_test=31", "--data.init_args.n_unbiased=20"),
     *("--data.init_args.batch_size=16", "--data.init_args.eval_batch_size=8", "--model.init_args.caption_rows=8"),
@@ -59,6 +68,10 @@ SHORT_RUNS: dict[str, list[object]] = {
     "gesc/gcn": ["--config", CONFIGS / "gesc/gauge_sbm_gcn.yaml", *SMALL_GRAPH, *SEVERAL_EPOCHS, WITHOUT_DROPOUT[1]],
     "dtop_p": ["--config", CONFIGS / "dtop_p/topics.yaml", *TINY[3:], *FEW_WINDOWS],
     "dtop_p/digits_dit": ["--config", CONFIGS / "dtop_p/digits_dit.yaml", *TINY[3:], *FEW_DIGITS],
+    "dfm": ["--config", CONFIGS / "dfm/digits.yaml", *TINY, "--model.init_args.quality_samples=0"],
+    "dfm/blocks_uniform": ["--config", CONFIGS / "dfm/blocks_uniform.yaml", *TINY, *FEW_SAMPLES],
+    "f_dpm_solver": ["--config", CONFIGS / "f_dpm_solver/digits.yaml", *TINY, *SMALL_STEPS, "--model.init_args.num_samples=0"],
+    "f_dpm_solver/ring": ["--config", CONFIGS / "f_dpm_solver/ring.yaml", *TINY, *SMALL_STEPS, *FEW_COMPETITORS],
     "tlvs/scenes_vlm": ["--config", CONFIGS / "tlvs/scenes_vlm.yaml", *TINY[4:], *FEW_SCENES, *SHORT_STAGES],
     "tlvs": ["--config", CONFIGS / "tlvs/scenes.yaml", *TINY[4:], *FEW_SCENES],
     "sheaf_admm/mnist_cnn": ["--config", CONFIGS / "sheaf_admm/mnist_cnn.yaml", *TINY, *DIGITS],

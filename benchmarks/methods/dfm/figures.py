@@ -69,17 +69,18 @@ def cost_figure(
 
     found = reached(records, metric, source)
     sources = [kind for kind in SOURCES if kind in found]
+    shown = [name for name in SAMPLERS if any(name in found[kind] for kind in sources)]
     figure = Figure(figsize=(9.0, 0.9 + 3.2 * len(sources)))
     rows = figure.subplots(len(sources), len(COSTS), sharey="row", squeeze=False)
     for row, kind in zip(rows, sources, strict=True):
         for axes, (x_label, cost) in zip(row, COSTS.items(), strict=True):
-            for position, (name, title) in enumerate(SAMPLERS.items()):
+            for position, name in enumerate(shown):
                 points = {calls: point for calls, point in sorted(found[kind].get(name, {}).items()) if point.values}
                 if points:
                     x = [fmean(point.evals) if cost else float(calls) for calls, point in points.items()]
                     means = [aggregate(point.values) for point in points.values()]
                     errors = [mean.standard_error or 0.0 for mean in means]
-                    axes.errorbar(x, [mean.mean for mean in means], errors, label=title, **line_style(position))
+                    axes.errorbar(x, [mean.mean for mean in means], errors, label=SAMPLERS[name], **line_style(position))
             if floor in found[kind]:
                 level = fmean(value for point in found[kind][floor].values() for value in point.values)
                 axes.axhline(level, color="0.3", linestyle="--", linewidth=1, label="true law at the end of the grid")
