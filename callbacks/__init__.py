@@ -23,7 +23,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "run_loggers": ["RunCSVLogger", "RunTensorBoardLogger"],
         "sample_files": ["SampleFiles"],
         "sample_grid": ["SampleGrid", "TimeDecileFigure"],
-        "sampler_comparison": ["SamplerCurves", "SamplerSheet"],
+        "sampler_comparison": ["DiffusionCurves", "DiffusionSheet"],
         "sensitivity_trace": ["SensitivityTrace"],
         "suite_curves": ["SuiteCurves"],
         "test_outcomes": ["TestOutcomes"],

@@ -12,13 +12,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def sample_figure(images_KnCHW: Tensor, low: float = -1.0, high: float = 1.0) -> "Figure":
+def sample_figure(images_KnCHW: Tensor) -> "Figure":
     """Draw images in a grid, a row a class.
 
     Args:
-        images_KnCHW: n images of each of K classes, with 1 or 3 channels, ``[K, n, C, H, W]``.
-        low: value that is black.
-        high: value that is white.
+        images_KnCHW: n images of each of K classes, with 1 or 3 channels in [-1, 1], ``[K, n, C, H, W]``.
 
     Raises:
         ValueError: if the images have another number of channels.
@@ -28,7 +26,7 @@ def sample_figure(images_KnCHW: Tensor, low: float = -1.0, high: float = 1.0) ->
     classes, count, channels, height, width = images_KnCHW.shape
     if channels not in (1, 3):
         raise ValueError(f"images with {channels} channels cannot be drawn: decode latents before, or leave SampleGrid out")
-    shown = ((images_KnCHW.float().cpu() - low) / (high - low)).clamp(0, 1)
+    shown = ((images_KnCHW.float().cpu() + 1) / 2).clamp(0, 1)
     sheet = np.ones((classes * (height + 1) - 1, count * (width + 1) - 1, channels))
     for row in range(classes):
         for column in range(count):

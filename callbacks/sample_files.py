@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
@@ -45,26 +46,26 @@ class SampleFiles(Callback):
         self._draw(trainer)
 
     def _save(self, trainer: Trainer, pl_module: LightningModule, outputs: Any) -> None:
-        from torchvision.io import write_png
+        from PIL import Image
 
         if not isinstance(outputs, dict) or not {"image", "index"} <= outputs.keys():
-            raise ValueError(f"SampleFiles needs steps that return image and index, which those of {type(pl_module).__name__} do not")
+            raise ValueError(f"SampleFiles needs steps that return image and index, those of {type(pl_module).__name__} do not")
         folder = _folder(trainer)
         folder.mkdir(parents=True, exist_ok=True)
         pixels = (outputs["image"].detach().float().clamp(0, 1) * 255).round().to("cpu", torch.uint8)
-        for image_CHW, index in zip(pixels, outputs["index"].tolist(), strict=True):
-            write_png(image_CHW, str(folder / f"{index:06d}.png"))
+        for image_HWC, index in zip(pixels.permute(0, 2, 3, 1).numpy(), outputs["index"].tolist(), strict=True):
+            Image.fromarray(image_HWC.squeeze(-1) if image_HWC.shape[-1] == 1 else image_HWC).save(folder / f"{index:06d}.png")
 
     def _draw(self, trainer: Trainer) -> None:
-        from torchvision.io import read_image
+        from PIL import Image
 
         trainer.strategy.barrier()
         if not self.shown or not trainer.is_global_zero:
             return
         files = sorted(_folder(trainer).glob("*.png"))[: self.shown]
-        images = torch.stack([read_image(str(file)) for file in files]) / 255
+        images = [torch.from_numpy(np.array(Image.open(file).convert("RGB"))).permute(2, 0, 1) / 255 for file in files]
         with figure_style():
-            publish_figure(trainer, sheet_figure(images, self.columns), "samples")
+            publish_figure(trainer, sheet_figure(torch.stack(images), self.columns), "samples")
 
 
 def sheet_figure(image_nCHW: Tensor, columns: int) -> "Figure":

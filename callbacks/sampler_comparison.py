@@ -21,7 +21,7 @@ class ComparesSamplers(Protocol):
     def sample(self, seed_B: Tensor, sampler: str | None = None, nfe: int | None = None) -> Tensor: ...
 
 
-class SamplerCurves(Callback):
+class DiffusionCurves(Callback):
     """Draw what the test logged as ``test/<sampler>/nfe_<n>/<metric>`` against n: the figure ``samplers``.
 
     A metric that was not logged is left out; without any there is no figure. A level ``test/reference/<metric>`` is a line.
@@ -53,7 +53,7 @@ class SamplerCurves(Callback):
                 publish_figure(trainer, curve_figure(values, levels), "samplers")
 
 
-class SamplerSheet(Callback):
+class DiffusionSheet(Callback):
     """Draw samples when a test ends, the figure ``sampler_sheet``: a row a sampler, a column a number of network calls.
 
     All begin from the same noise. All processes make them, the first one draws.
@@ -68,7 +68,7 @@ class SamplerSheet(Callback):
 
     def __init__(self, samples: int = 6, seed: int = 0) -> None:
         if samples < 1:
-            raise ValueError(f"SamplerSheet needs a positive number of samples, got {samples}")
+            raise ValueError(f"DiffusionSheet needs a positive number of samples, got {samples}")
         self.samples, self.seed = samples, seed
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

@@ -16,15 +16,12 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", ":")
 
 
-def curve_figure(
-    values: Mapping[str, Mapping[str, Mapping[int, float]]], levels: Mapping[str, float] | None = None, x_label: str = "network calls"
-) -> "Figure":
+def curve_figure(values: Mapping[str, Mapping[str, Mapping[int, float]]], levels: Mapping[str, float] | None = None) -> "Figure":
     """Draw positive quantities against network calls, a panel each, on logarithmic axes; what is not positive is left out.
 
     Args:
         values: by the name of the quantity, then that of the sampler, its value at each number of calls.
         levels: a level to compare with, by the name of the quantity.
-        x_label: what the horizontal axis shows.
     """
     from matplotlib.figure import Figure
 
@@ -40,7 +37,7 @@ def curve_figure(
         if levels and levels.get(quantity, 0) > 0:
             axes.axhline(levels[quantity], color="0.4", linewidth=1, linestyle="-.", label="converged solution")
         _log_axes(axes, sorted({calls for points in samplers.values() for calls in points}))
-        axes.set(xlabel=x_label, ylabel=quantity)
+        axes.set(xlabel="network calls", ylabel=quantity)
     entries = dict(pair[::-1] for axes in panels for pair in zip(*axes.get_legend_handles_labels(), strict=True))
     figure.legend(list(entries.values()), list(entries), loc="outside right center")
     return figure
@@ -62,7 +59,7 @@ def sheet_figure(images: Sequence[Sequence["Tensor"]], rows: Sequence[str], colu
     first = images[0][0]
     points = first.ndim == 2 and first.shape[1] == 2
     if not points and (first.ndim != 4 or first.shape[1] not in (1, 3)):
-        raise ValueError(f"samples of shape {list(first.shape[1:])} cannot be drawn: leave SamplerSheet out")
+        raise ValueError(f"samples of shape {list(first.shape[1:])} cannot be drawn: leave DiffusionSheet out")
     width = 1.3 if points else 0.4 * len(first) * first.shape[3] / first.shape[2]
     figure = Figure(figsize=(width * len(columns) + 1.2, (1.3 if points else 0.5) * len(rows) + 0.5), layout="constrained")
     table = figure.subplots(len(rows), len(columns), squeeze=False)
@@ -74,7 +71,9 @@ def sheet_figure(images: Sequence[Sequence["Tensor"]], rows: Sequence[str], colu
             else:
                 shown = ((samples.float().cpu() + 1) / 2).clamp(0, 1)
                 strip = np.concatenate([image.permute(1, 2, 0).numpy() for image in shown], axis=1)
-                axes.imshow(strip.squeeze(-1) if strip.shape[-1] == 1 else strip, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+                axes.imshow(
+                    strip.squeeze(-1) if strip.shape[-1] == 1 else strip, cmap="gray", vmin=0, vmax=1, interpolation="nearest"
+                )
             axes.set_xticks([])
             axes.set_yticks([])
             axes.grid(False)

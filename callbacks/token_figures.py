@@ -37,7 +37,7 @@ def sampler_figure(curves: Mapping[str, Sequence[Point]], y_label: str, floor: f
     Args:
         curves: points of each sampler by its name, in the order of calls.
         y_label: what is measured.
-        floor: the same of real data, drawn as a line.
+        floor: the same of held-out data, drawn as a line.
     """
     from matplotlib.figure import Figure
 
@@ -50,7 +50,7 @@ def sampler_figure(curves: Mapping[str, Sequence[Point]], y_label: str, floor: f
             style = {"color": PALETTE[place % len(PALETTE)], "marker": MARKERS[place % len(MARKERS)]}
             axes.plot([getattr(point, cost) for point in points], [point.value for point in points], label=name, **style)
         if floor is not None:
-            axes.axhline(floor, color="0.3", linestyle="--", label="training data")
+            axes.axhline(floor, color="0.3", linestyle="--", label="held-out data")
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")
         axes.set(xlabel=x_label)
@@ -100,12 +100,12 @@ def text_sheet(texts: Mapping[str, Sequence[tuple[str, float]]], what: str) -> "
 
     lines = sum(len(own) + 1 for own in texts.values())
     longest = max(len(text) for own in texts.values() for text, _ in own)
-    figure = Figure(figsize=(0.065 * longest + 1.2, 0.17 * (lines + 1) + 0.2), layout="none")
+    figure = Figure(figsize=(max(0.065 * longest + 1.2, 3.5), 0.17 * (lines + 1.5) + 0.1), layout="none")  # type: ignore[arg-type]
     axes = figure.add_axes((0.01, 0.01, 0.98, 0.98))
-    axes.set(xlim=(0, 1), ylim=(lines + 1, 0))
+    axes.set(xlim=(0, 1), ylim=(lines + 1.5, 0))
     axes.axis("off")
-    place = 0.5
-    axes.text(1.0, place, what, ha="right", va="center", fontsize=7)
+    axes.text(1.0, 0.5, what, ha="right", va="center", fontsize=7)
+    place = 1.5
     for name, own in texts.items():
         axes.text(0.0, place, name, ha="left", va="center", fontsize=8, fontweight="bold")
         place += 1

@@ -16,10 +16,10 @@ from callbacks.token_figures import Point, image_sheet, sampler_figure, text_she
 COMPARED = re.compile(r"test/([^/]+)/calls_(\d+)/([^/]+)")
 COSTS = ("nfe_calls", "evals_per_sample")
 TITLES = {
-    "exact_tv": "total variation of the law of samples from the data",
-    "exact_kl": "divergence of the law of samples from the data (nats)",
-    "sample_tv": "total variation of a histogram of samples from the data",
-    "nll_excess": "excess negative log-likelihood (nats a token)",
+    "exact_tv": "total variation from the data",
+    "exact_kl": "divergence from the data (nats)",
+    "sample_tv": "histogram's total variation",
+    "nll_excess": "excess neg. log-likelihood (nats a token)",
     "bigram_tv": "total variation of pairs of tokens",
     "trigram_tv": "total variation of triples of tokens",
     "frechet_classifier_features": "Fréchet distance of classifier features",
@@ -53,7 +53,7 @@ class MakesTokens(Protocol):
 class SamplerCurves(Callback):
     """Draw, when a test ends, what it logged as ``test/<sampler>/calls_<n>/<metric>``: a figure ``samplers_<metric>`` each.
 
-    A module that logs ``test/training_data/<metric>`` has it as a line.
+    A module that logs ``test/held_out/<metric>`` has it as a line.
     """
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -66,7 +66,7 @@ class SamplerCurves(Callback):
             for (sampler, calls, name), value in found.items():
                 if name == metric:
                     curves.setdefault(sampler, []).append(Point(int(calls), found[sampler, calls, COSTS[1]], value))
-            floor = logged.get(f"test/training_data/{metric}")
+            floor = logged.get(f"test/held_out/{metric}")
             with figure_style():
                 figure = sampler_figure(curves, TITLES.get(metric, metric), None if floor is None else float(floor))
                 publish_figure(trainer, figure, f"samplers_{metric}")

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from datamodules.base import LeydenDataModule
 from datamodules.labelled_images import SeededImages
@@ -87,6 +89,11 @@ class ImageLatentDataModule(LeydenDataModule):
 
     def model_arguments(self) -> dict[str, Any]:
         return {"image_size": self.image_size, "channels": self.channels, "num_classes": self.num_classes}
+
+    def labelled_images(self, split: str) -> tuple[Tensor, Tensor]:
+        """Return all arrays of ``train``, ``val`` or ``test``, float32 ``[n, C, H, W]``, and their classes, ``[n]``."""
+        chosen = getattr(self, f"{split}_set")
+        return torch.from_numpy(chosen.prepare(chosen.images)), torch.from_numpy(chosen.labels)
 
     def _split(self, split: str, seed: int | None = None, limit: int | None = None) -> SeededImages:
         shape = (self.channels, self.image_size, self.image_size)

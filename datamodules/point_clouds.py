@@ -38,8 +38,8 @@ class GaussianMixtureDataModule(LeydenDataModule):
     .. math::
         x \sim \sum_k w_k \, \mathcal N(\mu_k, \varsigma^2 I), \qquad \mu_k = r \, (\cos, \sin)(2 \pi k / K)
 
-    One component is a single Gaussian, a standard deviation of 0 gives points. The model is told ``means``, ``stds`` and ``weights``,
-    with which the best denoiser is known.
+    One component is a single Gaussian, a standard deviation of 0 gives points. The model is told ``means``, ``stds`` and
+    ``weights``, with which the best denoiser is known.
 
     Args:
         num_components: K; None: as many as there are means, else 6.
@@ -91,7 +91,8 @@ class GaussianMixtureDataModule(LeydenDataModule):
             weights = [0.1, 0.15, 0.2, 0.25, 0.1, 0.2] if count == 6 else [1.0] * count
         if count < 1 or len(means) != count or len(weights) != count or len({len(mean) for mean in means}) > 1:
             raise ValueError(
-                f"{count} components need as many means of equal length and weights, got {len(means)} means and {len(weights)} weights"
+                f"{count} components need as many means of equal length and weights, "
+                f"got {len(means)} means and {len(weights)} weights"
             )
         if std < 0 or min(weights) <= 0:
             raise ValueError(f"{std=} must not be negative and {weights=} must be positive")
@@ -104,7 +105,9 @@ class GaussianMixtureDataModule(LeydenDataModule):
 
     def setup(self, stage: str) -> None:
         """Draw the points."""
-        drawn = {split: draw(self.means, self.std, self.weights, size, self._generator(split)) for split, size in self.sizes.items()}
+        drawn = {
+            split: draw(self.means, self.std, self.weights, size, self._generator(split)) for split, size in self.sizes.items()
+        }
         self.train_set = SeededPoints(drawn["train"], self.seed)
         self.val_set, self.test_set = SeededPoints(drawn["val"]), SeededPoints(drawn["test"])
 

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from datamodules.base import BatchKey, LeydenDataModule
 
+FORMATS = (".png", ".jpg", ".jpeg")
+
 
 class Requests:
     """Requests in order: all samples of the first prompt or class, then those of the second.
@@ -46,8 +48,8 @@ class Requests:
 class PromptDataModule(LeydenDataModule):
     """Requests for a pretrained generative model: there is nothing to train on.
 
-    The s-th sample of each prompt, class or image has the seed ``first_seed + s``, so that what is asked for differs within the same
-    noise, and results do not depend on batch size and number of processes.
+    The s-th sample of each prompt, class or image has the seed ``first_seed + s``: different things are asked of the same noise,
+    and results do not depend on batch size and number of processes.
 
     Args:
         prompts: texts.
@@ -95,7 +97,7 @@ class PromptDataModule(LeydenDataModule):
         columns: dict[str, list[Any]] = {"prompt": prompts or [], "label": self.labels or []}
         files = []
         if self.images is not None:
-            files = sorted(path for path in self._existing(self.images).iterdir() if path.suffix.lower() in (".png", ".jpg", ".jpeg"))
+            files = sorted(path for path in self._existing(self.images).iterdir() if path.suffix.lower() in FORMATS)
             if not files:
                 raise FileNotFoundError(f"images={self.images!r} holds no PNG or JPEG files")
         given = {len(values) for values in (*columns.values(), files) if values}

@@ -65,9 +65,9 @@ def _write(axes: "Axes", text: str, below: float, colour: str) -> None:
     )  # fmt: skip
 
 
-def example_figure(layout: str = "grid4", seed: int = 0) -> "Figure":
+def example_figure(layout: str) -> "Figure":
     """Draw the first scenes of a layout; those of ``quad`` with their prompts."""
-    scenes = SceneWorld(layout).scenes(8, "example", seed)  # type: ignore[arg-type]
+    scenes = SceneWorld(layout).scenes(8, "example", seed=0)  # type: ignore[arg-type]
     figure = draw_scenes(from_bytes(scenes.pixels), scenes.objects, scenes.colours)
     if layout == "quad":
         for axes, things, coloured, messy in zip(figure.axes, scenes.objects, scenes.colours, scenes.messy, strict=False):

@@ -1,6 +1,6 @@
 """Windows of a text as sequences of D tokens."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ class TextTokensDataModule(TextCorpusDataModule):
         ValueError: if ``length`` is below 2 or ``seq_len`` is given too.
     """
 
-    smoke: ClassVar[dict[str, Any]] = {
+    smoke = {
         **{name: value for name, value in TextCorpusDataModule.smoke.items() if name != "seq_len"},
         "length": 16,
     }

@@ -18,7 +18,7 @@ from torch import Tensor
 from lightning_modules.dfm.path import DiscretePath
 from lightning_modules.dfm.posterior import check_probabilities
 from lightning_modules.dfm.solvers.base import checked_final
-from lightning_modules.dfm.solvers.chains import time_dtype
+from lightning_modules.dfm.solvers.chains import device_of, time_dtype
 from lightning_modules.dfm.solvers.registry import get_discrete_solver
 from lightning_modules.dfm.solvers.tau_leaping import most_jumps
 from lightning_modules.dfm.solvers.time_grid import Step, TimeGrid
@@ -61,18 +61,20 @@ class ExactLaw:
         size = source.vocabulary_size
         count = size**self.length
         if count > MOST_STATES:
+            kernel = count * self.length * size * 8 / 2**30
             raise ValueError(
-                f"ExactLaw would enumerate {size}^{self.length} = {count:.3g} states and hold {count**2 * 8 / 2**30:.3g} GiB of "
-                f"transitions; it stops at {MOST_STATES} states: use fewer tokens or ids, or sample"
+                f"ExactLaw would enumerate {size}^{self.length} = {count:.3g} states, with {kernel:.3g} GiB for each kernel and "
+                f"{count:.1e}^2 products a step; it stops at {MOST_STATES} states: use fewer tokens or ids"
             )
         self.states = torch.cartesian_prod(*[torch.arange(size)] * self.length).view(-1, self.length)
+        self._time_dtype, self._device = time_dtype(oracle), device_of(oracle)
         self._strides = size ** torch.arange(self.length - 1, -1, -1)
 
     def initial(self) -> Tensor:
         """Return the law of the source, ``[n]``."""
         if self.source.mask_id is None:
             return torch.full((len(self.states),), 1 / len(self.states), dtype=torch.float64)
-        return (self.states == self.source.mask_id).all(dim=1).double()
+        return self.source.is_masked(self.states).all(dim=1).double()
 
     def propagate(self, solver_name: str, grid: TimeGrid, nodes: int = 8, **options: Any) -> Tensor:
         """Return the law of the states at the end of a grid, before the finish, ``[n]`` in the order of ``states``.
@@ -109,14 +111,13 @@ class ExactLaw:
             return law
         p = self.posterior(self.states, t)
         if final == "fill":
-            stays = (self.states != self.source.mask_id).unsqueeze(-1)
-            p = torch.where(stays, self._at(self.states), p)
+            p = torch.where(self.source.is_masked(self.states).unsqueeze(-1), p, self._at(self.states))
         return self._push(law, p)
 
     def posterior(self, x: Tensor, t: float) -> Tensor:
         """Return the oracle's probabilities of states ``[R, D]`` at one time, float64 ``[R, D, V]``."""
         with torch.no_grad():
-            p = self.oracle(x=x, t=torch.full((len(x),), t, dtype=time_dtype(self.oracle)))
+            p = self.oracle(x=x.to(self._device), t=torch.full((len(x),), t, dtype=self._time_dtype, device=self._device)).cpu()
         check_probabilities(p, x, self.source.mask_id)
         return p.double()
 

@@ -67,14 +67,20 @@ def chain_judges(chain: KnownChain) -> dict[str, Judge]:
     return judges
 
 
-def neighbour_metrics(vocab_size: int, length: int) -> dict[str, NGramTV]:
-    """Return the metrics of pairs and triples of neighbouring tokens that are not too many."""
-    return {name: NGramTV(vocab_size, n) for name, n in N_GRAMS.items() if n <= length and vocab_size**n <= MOST_CELLS}
+def neighbour_judges(vocab_size: int, length: int, real: Iterable[Tensor]) -> dict[str, Judge]:
+    """Return judges of pairs and triples of neighbouring tokens, where there are not too many kinds.
 
-
-def neighbour_judges(metrics: Iterable[tuple[str, Metric]]) -> dict[str, Judge]:
-    """Return judges of named metrics that have seen real sequences."""
-    return {name: Judge(metric, lambda x: (x, False)) for name, metric in metrics}
+    Args:
+        vocab_size: S.
+        length: D.
+        real: batches of real sequences ``[n, D]``; with several processes, this rank's share.
+    """
+    orders = {name: n for name, n in N_GRAMS.items() if n <= length and vocab_size**n <= MOST_CELLS}
+    metrics = {name: NGramTV(vocab_size, n) for name, n in orders.items()}
+    for tokens in real if metrics else ():
+        for metric in metrics.values():
+            metric.to(tokens.device).update(tokens, True)
+    return {name: Judge(metric, lambda x: (x, False)) for name, metric in metrics.items()}
 
 
 @torch.no_grad()

@@ -79,7 +79,9 @@ class MaskedCrossEntropy(nn.Module):
 
 
 def _reduced(loss_BD: Tensor, reduction: str) -> Tensor:
-    return {"mean": loss_BD.mean, "sum": loss_BD.sum, "none": lambda: loss_BD}[reduction]()
+    if reduction == "none":
+        return loss_BD
+    return loss_BD.mean() if reduction == "mean" else loss_BD.sum()
 
 
 def _checked(reduction: str) -> str:

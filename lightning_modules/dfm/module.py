@@ -24,7 +24,6 @@ from lightning_modules.dfm.judging import (
     image_judge,
     judgement,
     neighbour_judges,
-    neighbour_metrics,
 )
 from lightning_modules.dfm.losses import MaskedCrossEntropy, MixtureGeneralizedKL
 from lightning_modules.dfm.metrics import chain_log_likelihood
@@ -46,6 +45,8 @@ FURTHER = 0xD1B54A32D192ED03 - 2**64
 """A signed 64-bit number that is no step between streams."""
 LAST_TIME = {"mask": 1e-3, "uniform": 5e-3}
 MOST_STATES = 1_000
+MOST_BATCHES = 200
+"""Batches of real sequences that samples are compared with."""
 
 
 @runtime_checkable
@@ -87,11 +88,11 @@ class DiscreteFlowModule(LightningModule):
 
     The test compares samplers at equal numbers of network calls, ``test/<sampler>/calls_<n>/<metric>``: what they really
     cost (``nfe_calls`` of a batch, which for masks includes the last draw, and ``evals_per_sample``); how far the pairs and triples
-    of neighbouring tokens are from those of the test set (``bigram_tv``, ``trigram_tv``); the excess of the negative
+    of neighbouring tokens are from those of training data (``bigram_tv``, ``trigram_tv``); the excess of the negative
     log-likelihood of a token over the entropy (``nll_excess``) where the law is known, and where it has few states the total
     variation (``exact_tv``) and divergence (``exact_kl``) of the exact law of the samples from it; and for images
-    ``frechet_classifier_features``, Fréchet's distance from the test images in the eyes of a small classifier.
-    ``test/training_data/<metric>`` says the same of training sequences, about as many as there are samples.
+    ``frechet_classifier_features``, Fréchet's distance from the training images in the eyes of a small classifier.
+    ``test/held_out/<metric>`` says the same of the test set.
 
     Args:
         vocab_size: S; None takes the data's own.
@@ -194,18 +195,17 @@ class DiscreteFlowModule(LightningModule):
         self.measures = nn.ModuleDict(
             {f"{stage}_{name}": MeanMetric() for stage in ("val", "test") for name in ("loss", "elbo_nats", "posterior_error")}
         )
-        self.neighbours = nn.ModuleDict(neighbour_metrics(vocab_size, length))
         self._oracle: tuple[nn.Module, ...] = ()  # in a tuple, as it is no part of the model and of its checkpoints
 
     def setup(self, stage: str) -> None:
         """Look whether the data module knows the law of its data."""
         data = self.trainer.datamodule  # type: ignore[attr-defined]
-        self._oracle = (self.oracle(data.chain).to(self.device),) if isinstance(data, HasChain) else ()
+        self._oracle = (self.oracle(data.chain),) if isinstance(data, HasChain) else ()
 
     def oracle(self, chain: KnownChain) -> nn.Module:
         """Return the true posterior of data with a known law, in float64."""
-        tables = (torch.from_numpy(table) for table in (chain.initial_S, chain.transition_SS))
-        return BlockOracle(MarkovOracle(*tables, self.source, self.path.scheduler), chain.block_length)
+        initial_S, transition_SS = torch.from_numpy(chain.initial_S), torch.from_numpy(chain.transition_SS)
+        return BlockOracle(MarkovOracle(initial_S, transition_SS, self.source, self.path.scheduler), chain.block_length)
 
     def forward(self, x: Tensor, t: Tensor) -> Tensor:
         """Return the posterior of the data, probabilities ``[B, D, V]``, of states ``[B, D]`` at times ``[B]``."""
@@ -226,8 +226,6 @@ class DiscreteFlowModule(LightningModule):
 
     def test_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
         self._evaluate(batch, "test")
-        for metric in self.neighbours.values():
-            metric.update(batch["tokens"], True)
 
     def predict_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
         """Return a new sequence for each of the batch, int64 ``[B, D]``."""
@@ -255,8 +253,10 @@ class DiscreteFlowModule(LightningModule):
         """
         data = self.trainer.datamodule  # type: ignore[attr-defined]
         if isinstance(data, HasChain):
-            tables = (torch.from_numpy(table).to(self.device) for table in (data.chain.initial_S, data.chain.transition_SS))
-            likelihood_B = chain_log_likelihood(tokens_BD, *tables, data.chain.block_length)
+            initial_S, transition_SS = (
+                torch.from_numpy(table).to(self.device) for table in (data.chain.initial_S, data.chain.transition_SS)
+            )
+            likelihood_B = chain_log_likelihood(tokens_BD, initial_S, transition_SS, data.chain.block_length)
             return -likelihood_B / self.length, "negative log-likelihood (nats a token)"
         return self._measured(tokens_BD, seed_B)["elbo_nats"] / self.length, "bound by the network (nats a token)"
 
@@ -268,10 +268,8 @@ class DiscreteFlowModule(LightningModule):
                 for calls in self.calls:
                     found = self._judged(each, calls, judges) | self._exact(each, calls)
                     self.log_dict({f"test/{each.label}/calls_{calls}/{name}": value for name, value in found.items()})
-            known = judgement(judges, self._training_data())
-            self.log_dict({f"test/training_data/{name}": value for name, value in known.items()})
-        for metric in self.neighbours.values():
-            metric.reset()
+            held_out = judgement(judges, self._sequences(self.trainer.datamodule.predict_dataloader()))  # type: ignore[attr-defined]
+            self.log_dict({f"test/held_out/{name}": value for name, value in held_out.items()})
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         steps = self.trainer.max_steps
@@ -308,7 +306,9 @@ class DiscreteFlowModule(LightningModule):
             bound_BD = self.bound(log_p_BDV, tokens_BD, state_BD, t_B)
             bounds.append(bound_BD.sum(dim=1) * self.end / self.eval_times)
             losses.append(bound_BD if self.loss == "gen_kl" else self.cross_entropy(log_p_BDV, tokens_BD, state_BD))
-            errors += [(log_p_BDV.exp() - oracle(x=state_BD, t=t_B)).abs().sum(dim=-1) / 2 for oracle in self._oracle]
+            for oracle in self._oracle:
+                true_BDV = oracle.to(self.device)(x=state_BD, t=t_B)
+                errors.append((log_p_BDV.exp() - true_BDV).abs().sum(dim=-1) / 2)
         own_B = _further(seed_B, self.eval_times)
         last_B = torch.full_like(seed_B, self.end, dtype=torch.float64)
         state_BD = self._state(tokens_BD, last_B, own_B)
@@ -323,15 +323,14 @@ class DiscreteFlowModule(LightningModule):
     def _judges(self) -> dict[str, Judge]:
         """Return all judges of samples of these data, on the device."""
         data = self.trainer.datamodule  # type: ignore[attr-defined]
-        judges = neighbour_judges(self.neighbours.items())
+        judges = neighbour_judges(self.vocab_size, self.length, self._sequences(data.train_dataloader()))
         if isinstance(data, HasChain):
             judges |= chain_judges(data.chain)
         if isinstance(data, HasTokenImages):
             images, labels = (part.to(self.device) for part in data.labelled_images("train"))
             classifier = trained_classifier(images, labels, int(labels.max()) + 1)
             mine = slice(self.trainer.global_rank, None, self.trainer.world_size)
-            real = data.labelled_images("test")[0][mine]
-            judges["frechet_classifier_features"] = image_judge(classifier, real, data.as_images)
+            judges["frechet_classifier_features"] = image_judge(classifier, images[mine], data.as_images)
         return {name: Judge(judge.metric.to(self.device), judge.arguments) for name, judge in judges.items()}
 
     def _judged(self, each: Sampler, calls: int, judges: dict[str, Judge]) -> dict[str, Tensor]:
@@ -367,12 +366,9 @@ class DiscreteFlowModule(LightningModule):
         law = laws.finish(laws.propagate(each.solver, grid, **each.options), grid.t[-1].item())
         return {"exact_tv": tv(truth, law), "exact_kl": kl(truth, law)}
 
-    def _training_data(self) -> Iterable[Tensor]:
-        """Return this rank's share of about as many training sequences as there are samples."""
-        data = self.trainer.datamodule  # type: ignore[attr-defined]
-        loader = data.train_dataloader()
-        batches = max(1, self.quality_samples // data.batch_size)
-        return (batch["tokens"].to(self.device) for batch in islice(loader, batches))
+    def _sequences(self, loader: Iterable[dict[str, Tensor]]) -> Iterable[Tensor]:
+        """Return the first sequences of a loader, this rank's share of them."""
+        return (batch["tokens"].to(self.device) for batch in islice(loader, MOST_BATCHES))
 
 
 def _seeds(batch: dict[str, Tensor]) -> Tensor:

@@ -78,8 +78,8 @@ class TokenMLP(nn.Module):
 
     def forward(self, x_BD: Tensor, t_B: Tensor) -> Tensor:
         """Return logits, ``[B, D, S]``."""
-        weight = self.body[0].weight
-        tokens = one_hot(x_BD, self.vocab_in).to(weight.dtype) if self.embedding is None else self.embedding(x_BD)
+        dtype = next(self.parameters()).dtype
+        tokens = one_hot(x_BD, self.vocab_in).to(dtype) if self.embedding is None else self.embedding(x_BD)
         parts = [tokens.flatten(1)]
         if self.time:
             parts.append(torch.stack([t_B, (1 - t_B).clamp_min(LATEST).log()], dim=-1).to(tokens.dtype))

@@ -34,6 +34,10 @@ class UniformSource:
         """There is no mask."""
         return
 
+    def is_masked(self, x: Tensor) -> Tensor:
+        """Return which tokens are masks: none."""
+        return torch.zeros_like(x, dtype=torch.bool)
+
     def init(
         self,
         shape: Sequence[int],
@@ -76,6 +80,10 @@ class MaskSource:
     def mask_id(self) -> int:
         """S, the last id."""
         return self.num_tokens
+
+    def is_masked(self, x: Tensor) -> Tensor:
+        """Return which tokens are masks."""
+        return x == self.mask_id
 
     def init(
         self,

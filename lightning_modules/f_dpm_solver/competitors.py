@@ -54,6 +54,6 @@ class NoiseRange:
         return found.x / float(grid.a[-1]), found.nfe
 
     def reference(self, denoiser: DataPrediction, noise: Tensor, steps: int) -> Tensor:
-        """Return the solution that all samplers converge to, float64 in the coordinates of the data, by many steps of Runge-Kutta."""
+        """Return the solution that all samplers converge to, in the coordinates of the data, by many steps in float64."""
         grid = self.grid(1)
         return reference_solution(denoiser, noise, grid, steps) / float(grid.a[-1])

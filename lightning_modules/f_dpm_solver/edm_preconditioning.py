@@ -18,14 +18,15 @@ class Preconditioned(nn.Module):
     .. math::
         D(x, \sigma) = c_\text{skip} \, x + c_\text{out} \, F\bigl(c_\text{in} \, x, \tfrac14 \ln \sigma\bigr)
 
-    ========== ========================================= =========================================== ===============================
-    prediction :math:`c_\text{skip}`                     :math:`c_\text{out}`                        :math:`c_\text{in}`
-    ========== ========================================= =========================================== ===============================
-    edm        :math:`\sigma_d^2/(\sigma^2+\sigma_d^2)`  :math:`\sigma\sigma_d/\sqrt{\sigma^2+\sigma_d^2}` :math:`1/\sqrt{\sigma^2+\sigma_d^2}`
-    eps        1                                         :math:`-\sigma`                             :math:`1/\sqrt{1+\sigma^2}`
-    v          :math:`1/(1+\sigma^2)`                    :math:`-\sigma/\sqrt{1+\sigma^2}`           :math:`1/\sqrt{1+\sigma^2}`
-    ========== ========================================= =========================================== ===============================
+    ========== ========================== ================================== ===========================
+    prediction :math:`c_\text{skip}`      :math:`c_\text{out}`               :math:`c_\text{in}`
+    ========== ========================== ================================== ===========================
+    edm        :math:`\sigma_d^2 / l^2`   :math:`\sigma \sigma_d / l`        :math:`1 / l`
+    eps        1                          :math:`-\sigma`                    :math:`1/\sqrt{1+\sigma^2}`
+    v          :math:`1/(1+\sigma^2)`     :math:`-\sigma/\sqrt{1+\sigma^2}`  :math:`1/\sqrt{1+\sigma^2}`
+    ========== ========================== ================================== ===========================
 
+    with :math:`l^2 = \sigma^2 + \sigma_d^2`.
     With ``eps`` the network predicts the noise n and with ``v`` the velocity :math:`\alpha n - s y` of the variance-preserving
     sample :math:`\alpha y + s n`, :math:`\alpha = 1/\sqrt{1+\sigma^2}`, which is what it sees.
 

@@ -131,7 +131,9 @@ class FDPMSolverEDMScheduler(LookaheadScheduler):
         return (sample * skip).add_(model_output, alpha=out)
 
     def add_noise(self, original_samples: Tensor, noise: Tensor, timesteps: Tensor) -> Tensor:
-        r"""Return :math:`x_0 + \sigma n`, ``[B, ...]``; before the first step it says that the pipeline has a real state.
+        r"""Return :math:`x_0 + \sigma n`, ``[B, ...]``.
+
+        Before the first step this tells the scheduler that the pipeline begins from a real state.
 
         Args:
             original_samples: :math:`x_0`, ``[B, ...]``.
@@ -142,5 +144,5 @@ class FDPMSolverEDMScheduler(LookaheadScheduler):
         sigma = (4 * timesteps.to(original_samples)).exp()
         return original_samples + sigma.view(-1, *[1] * (original_samples.ndim - 1)) * noise
 
-    def _data(self, output: Tensor, sample: Tensor, point: int) -> Tensor:
-        return self.precondition_outputs(sample, output, self._ready().noise[point])
+    def _data(self, output: Tensor, sample: Tensor, a: float, s: float) -> Tensor:
+        return self.precondition_outputs(sample, output, s)

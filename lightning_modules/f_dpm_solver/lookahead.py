@@ -59,9 +59,9 @@ class Lookahead:
     def start_at(self, point: int, state: Tensor) -> None:
         """Begin at a later point from a state there, whose network output comes next."""
         self.state, self.point, self._waits = state.clone(), point, True
-        options = {"order": self.solver.order, "lower_order_final": self.solver.lower_order_final}
         rest = Grid(self.grid.t[point:], self.grid.a[point:], self.grid.s[point:]) if point < self.grid.steps else None
-        later = FDPM(**options, first_eps="model").lookaheads(rest) if rest else []
+        solver = FDPM(self.solver.order, first_eps="model", lower_order_final=self.solver.lower_order_final)
+        later = solver.lookaheads(rest) if rest else []
         self.predictors = [(math.nan, list[float]())] * point + later
         self._begin_history()
 
@@ -76,7 +76,7 @@ class Lookahead:
         Raises:
             RuntimeError: after the last step, if a data prediction held NaN or Inf.
         """
-        self._sums.append(data.detach().sum())
+        self._sums.append((data.detach() if data.requires_grad else data).sum())
         if self._waits:
             self._waits = False
         else:

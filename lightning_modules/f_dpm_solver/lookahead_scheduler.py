@@ -17,6 +17,9 @@ FOREIGN_MEANING = ("solver_order", "lower_order_final")
 """Options that the multistep schedulers of diffusers have too, about something else."""
 
 
+Form = tuple[torch.Size, torch.dtype, torch.device]
+
+
 @dataclass
 class FDPMSolverSchedulerOutput(BaseOutput):
     """What a step returns.
@@ -51,8 +54,16 @@ class LookaheadScheduler(SchedulerMixin, ConfigMixin):
     schedule_key = ""
     """A key that the configurations of all schedulers with a schedule of this kind have."""
 
+    config: Any
+    solver: FDPM
     timesteps: Tensor
     grid: Grid | None = None
+    num_inference_steps: int | None
+    _lookahead: Lookahead | None
+    _step_index: int | None
+    _begin_index: int | None
+    _real_state: bool
+    _form: Form
 
     @classmethod
     def from_config(cls, config: Any = None, return_unused_kwargs: bool = False, **kwargs: Any) -> Any:
@@ -115,7 +126,7 @@ class LookaheadScheduler(SchedulerMixin, ConfigMixin):
         value = timestep.to(timesteps.device) if isinstance(timestep, Tensor) else timestep
         found = (timesteps == value).nonzero().flatten()
         if not len(found):
-            raise ValueError(f"timestep {float(timestep):g} is none of the scheduler's timesteps: pass elements of scheduler.timesteps")
+            raise ValueError(f"timestep {float(timestep):g} is none of scheduler.timesteps: pass one of those")
         return int(found[0])
 
     def step(
@@ -142,17 +153,16 @@ class LookaheadScheduler(SchedulerMixin, ConfigMixin):
         lookahead, form = self._ready(), (sample.shape, sample.dtype, sample.device)
         if sample.dtype in (torch.float16, torch.bfloat16):
             sample, model_output = sample.float(), model_output.float()
-        if self._step_index is None:
-            self._begin(timestep, sample, form)
-        elif form != self._form:
+        index = self._begin(timestep, sample, form) if self._step_index is None else self._step_index
+        if form != self._form:
             before, now = (f"shape {list(shape)}, {dtype}, on {device}" for shape, dtype, device in (self._form, form))
             raise RuntimeError(f"the latents had {before} and have {now}: call set_timesteps before you sample anything else")
-        index: int = self._step_index
-        if index >= len(self.timesteps):
-            raise RuntimeError(f"all {len(self.timesteps)} timesteps are done: call set_timesteps before you sample again")
-        data = self._data(model_output, sample, index + 1)
-        following = lookahead.advance(sample, data, self._noise(model_output, sample, index + 1))
-        self._step_index = index + 1
+        point = index + 1
+        if point > lookahead.grid.steps:
+            raise RuntimeError(f"all {lookahead.grid.steps} timesteps are done: call set_timesteps before you sample again")
+        data = self._data(model_output, sample, lookahead.signal[point], lookahead.noise[point])
+        following = lookahead.advance(sample, data, self._noise(model_output))
+        self._step_index = point
         if following.dtype != form[1]:
             following = following.to(form[1])
         return FDPMSolverSchedulerOutput(following, data) if return_dict else (following, data)
@@ -161,20 +171,17 @@ class LookaheadScheduler(SchedulerMixin, ConfigMixin):
         return self.config.num_train_timesteps
 
     @abstractmethod
-    def _data(self, output: Tensor, sample: Tensor, point: int) -> Tensor:
-        """Return the data prediction."""
+    def _data(self, output: Tensor, sample: Tensor, a: float, s: float) -> Tensor:
+        """Return the data prediction from the output of the network at a sample with signal a and noise s."""
 
-    def _noise(self, output: Tensor, sample: Tensor, point: int) -> Tensor | None:
-        """Return the noise prediction if it costs nothing."""
+    def _noise(self, output: Tensor) -> Tensor | None:
+        """Return the noise prediction if the network makes one."""
         return None
 
     def _forget(self) -> None:
         """Be without timesteps."""
-        self._lookahead: Lookahead | None = None
-        self._step_index: Any = None
-        self._begin_index: int | None = None
+        self._lookahead = self._step_index = self._begin_index = self.num_inference_steps = None
         self._real_state = False
-        self.num_inference_steps: int | None = None
 
     def _follow(self, grid: Grid, timesteps: Tensor) -> None:
         """Follow a grid anew; ``timesteps`` are those of the points 1 .. N."""
@@ -187,7 +194,7 @@ class LookaheadScheduler(SchedulerMixin, ConfigMixin):
             raise RuntimeError("call set_timesteps first: without timesteps there is neither a lookahead nor init_noise_sigma")
         return self._lookahead
 
-    def _begin(self, timestep: float | Tensor, sample: Tensor, form: tuple[torch.Size, torch.dtype, torch.device]) -> None:
+    def _begin(self, timestep: float | Tensor, sample: Tensor, form: Form) -> int:
         if form[1] != sample.dtype:
             warnings.warn(f"latents of {form[1]} lose what the steps add: the state is kept in {sample.dtype}", stacklevel=3)
         index = self.index_for_timestep(timestep) if self._begin_index is None else self._begin_index
@@ -195,4 +202,5 @@ class LookaheadScheduler(SchedulerMixin, ConfigMixin):
             self._ready().start_at(index + 1, sample)
         else:
             self._ready().start(sample)
-        self._step_index, self._form = index, form
+        self._form = form
+        return index

@@ -28,9 +28,9 @@ class DiffusionModule(SamplerModule):
     D and :math:`c_\text{out}` are those of :class:`~lightning_modules.f_dpm_solver.edm_preconditioning.Preconditioned`; for ``eps``
     and ``v`` this is the plain square error of the predicted noise or velocity.
 
-    A batch has ``image`` ``[B, C, H, W]`` or ``point`` ``[B, d]``, and ``seed`` int64 ``[B]``, of which the noise is made. Validation
-    and test look at each sample at K fixed noise levels, the middles of K equal parts of their distribution in training. The test
-    then compares samplers, see :class:`~lightning_modules.f_dpm_solver.sampler_module.SamplerModule`; put
+    A batch has ``image`` ``[B, C, H, W]`` or ``point`` ``[B, d]``, and ``seed`` int64 ``[B]``, of which the noise is made.
+    Validation and test look at each sample at K fixed noise levels, the middles of K equal parts of their distribution in training.
+    The test then compares samplers, see :class:`~lightning_modules.f_dpm_solver.sampler_module.SamplerModule`; put
     ``callbacks.EMAWeights`` into the trainer and it does so with averaged weights.
 
     Args:

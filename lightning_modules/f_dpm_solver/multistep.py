@@ -87,12 +87,11 @@ class DPMSolverPPMultistep(Sampler):
     def _weights(self, grid: Grid, i: int, b: float) -> list[float]:
         """Return the weights of D_i, D_{i-1} and D_{i-2}."""
         log_snr, a = grid.numbers.log_snr, grid.numbers.a
-        oldest = int(a[0] == 0)
-        if i <= oldest:
+        if i == 0:
             return [b]
         h = log_snr[i + 1] - log_snr[i]
         r_0 = (log_snr[i] - log_snr[i - 1]) / h
-        if self.order == 2 or i == oldest + 1:
+        if self.order == 2 or i == 1:
             return [b + b / (2 * r_0), -b / (2 * r_0)]
         r_1 = (log_snr[i - 1] - log_snr[i - 2]) / h
         first = a[i + 1] * (math.expm1(-h) / h + 1)

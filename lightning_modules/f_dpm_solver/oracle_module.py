@@ -43,10 +43,6 @@ class MixtureOracleModule(SamplerModule):
     def shape(self) -> tuple[int, ...]:
         return (self.oracle.means_Kd.shape[1],)
 
-    def trainer_defaults(self) -> dict[str, Any]:
-        """There is nothing to train."""
-        return {"max_steps": 0}
-
     def denoiser(self) -> Denoiser:
         return Denoiser(self.oracle, "sample", EDMSchedule())
 

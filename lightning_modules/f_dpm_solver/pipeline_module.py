@@ -24,7 +24,7 @@ NETWORKS = ("unet", "transformer")
 
 
 class DiffusionPipelineModule(LightningModule):
-    """Sample with the pipeline of a folder, with its own scheduler or another; there is nothing to train, and it is in no checkpoint.
+    """Sample with the pipeline of a folder and its own scheduler or another; nothing is trained, nothing goes into a checkpoint.
 
     A batch has ``seed`` int64 ``[B]`` and what the pipeline asks for: ``prompt`` or ``label``, lists, or ``image`` ``[B, 3, H, W]``
     in [0, 1]. The noise of a sample is made of its seed alone, on the CPU: results do not depend on batch size and number of
@@ -47,8 +47,8 @@ class DiffusionPipelineModule(LightningModule):
         call_options: further arguments of the pipeline, such as ``guidance_scale``, ``height`` or ``strength``.
         dtype: precision of the networks.
         reference: sampler of the reference.
-        reference_options: further options of its scheduler; give it the ``timestep_spacing`` of the sampler, so that both begin at the
-            same noise level.
+        reference_options: further options of its scheduler; give it the ``timestep_spacing`` of the sampler, so that both begin at
+            the same noise level.
         reference_nfe: its calls of the network; 0: no reference.
 
     Raises:
@@ -128,7 +128,7 @@ class DiffusionPipelineModule(LightningModule):
             ValueError: if the batch has no seeds.
         """
         if "seed" not in batch:
-            raise ValueError("DiffusionPipelineModule needs batches with a `seed` for each sample: use PromptDataModule, or add one")
+            raise ValueError("DiffusionPipelineModule needs a `seed` for each sample of a batch: use PromptDataModule, or add one")
         seeds = batch["seed"].tolist()
         given = {argument: batch[name] for name, argument in ARGUMENTS.items() if name in batch}
         if not given:

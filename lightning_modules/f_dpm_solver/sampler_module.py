@@ -80,17 +80,17 @@ class SamplerModule(LightningModule, ABC):
     Everything begins from the same noise, which belongs to the number of a sample: results do not depend on batch size and number
     of processes. For each sampler and each number n of network calls the test logs
 
-    =================================================== ==============================================================================
+    =============================== ============================================================================================
     ``test/<sampler>/nfe_<n>/…``
-    =================================================== ==============================================================================
-    ``frechet_classifier_features`` (images)            squared Fréchet distance from the training images, in the features of a small
-                                                        classifier that the test trains on them; **not** the FID of papers
-    ``frechet_coordinates`` (points)                    the same of the points themselves
-    ``mmd``                                             squared maximum mean discrepancy, in the same features, divided by their root
-                                                        mean square, with the kernel of KID
-    ``rmse_to_reference``                               root mean square distance from the solution that all samplers converge to
-    ``calls``                                           network calls that were counted
-    =================================================== ==============================================================================
+    =============================== ============================================================================================
+    ``frechet_classifier_features`` squared Fréchet distance from the training images, in the features of a small classifier
+                                    that the test trains on them; **not** the FID of papers
+    ``frechet_coordinates``         for points: the same of the points themselves
+    ``mmd``                         squared maximum mean discrepancy in the same features, divided by their root mean square,
+                                    with the kernel of KID
+    ``rmse_to_reference``           root mean square distance from the solution that all samplers converge to
+    ``calls``                       network calls that were counted
+    =============================== ============================================================================================
 
     and the first two of that solution itself as ``test/reference/…``.
 
@@ -129,7 +129,7 @@ class SamplerModule(LightningModule, ABC):
             raise ValueError(f"unknown sampler {', '.join(unknown)}; there are: {', '.join(COMPETITORS)}")
         if min(*self.nfe, sampling_nfe) < 2 or num_samples < 0 or reference_steps < 1:
             raise ValueError(
-                f"nfe={self.nfe} and {sampling_nfe=} must be at least 2, {num_samples=} not negative and {reference_steps=} positive"
+                f"nfe={self.nfe} and {sampling_nfe=} must be at least 2, {num_samples=} not negative, {reference_steps=} positive"
             )
         if not 0 < sigma_min < sigma_max:
             raise ValueError(f"need 0 < sigma_min < sigma_max, got {sigma_min=} and {sigma_max=}: networks know no level 0")
@@ -185,8 +185,8 @@ class SamplerModule(LightningModule, ABC):
                 distance = MeanSquaredError(squared=False).to(self.device)
                 for (samples, _), end in zip(made, ends, strict=True):
                     distance.update(samples.contiguous(), end)
-                values = {**judge.judge([samples for samples, _ in made]), "rmse_to_reference": distance.compute()}
-                values["calls"] = float(made[0][1])
+                distances = judge.judge([samples for samples, _ in made])
+                values = {**distances, "rmse_to_reference": distance.compute(), "calls": float(made[0][1])}
                 found |= {f"{name}/nfe_{nfe}/{metric}": value for metric, value in values.items()}
         return found
 

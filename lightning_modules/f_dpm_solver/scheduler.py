@@ -80,6 +80,7 @@ class FDPMSolverScheduler(LookaheadScheduler):
             raise ValueError(f"unknown prediction_type={prediction_type!r}: choose one of {', '.join(get_args(Prediction))}")
         if timestep_spacing not in get_args(Spacing):
             raise ValueError(f"unknown timestep_spacing={timestep_spacing!r}: choose one of {', '.join(get_args(Spacing))}")
+        self._kind: Prediction = prediction_type
         self.solver = FDPM(solver_order, final, lower_order_final=lower_order_final)
         table = diffusers.DDIMScheduler(
             num_train_timesteps,
@@ -91,6 +92,8 @@ class FDPMSolverScheduler(LookaheadScheduler):
         )
         self.betas, self.alphas_cumprod = table.betas, table.alphas_cumprod
         self.schedule = DiscreteVPSchedule(self.alphas_cumprod)
+        every_time = torch.arange(num_train_timesteps, dtype=torch.float64)
+        self._signal, self._deviation = self.schedule.alpha(every_time), self.schedule.sigma(every_time)
         self.timesteps = torch.arange(num_train_timesteps).flip(0)
         self._forget()
 
@@ -126,7 +129,9 @@ class FDPMSolverScheduler(LookaheadScheduler):
         return sample
 
     def add_noise(self, original_samples: Tensor, noise: Tensor, timesteps: Tensor) -> Tensor:
-        r"""Return :math:`\alpha_t x_0 + \sigma_t \epsilon`, ``[B, ...]``; before the first step it says that the pipeline has a real state.
+        r"""Return :math:`\alpha_t x_0 + \sigma_t \epsilon`, ``[B, ...]``.
+
+        Before the first step this tells the scheduler that the pipeline begins from a real state.
 
         Args:
             original_samples: :math:`x_0`, ``[B, ...]``.
@@ -139,23 +144,25 @@ class FDPMSolverScheduler(LookaheadScheduler):
 
     def _spaced(self, steps: int) -> Grid:
         config, T = self.config, self.config.num_train_timesteps
-        if config.timestep_spacing == "linspace" or steps < 1:
-            return make_grid(self.schedule, steps, "discrete")
-        if config.timestep_spacing == "leading":
+        if steps < 1:
+            raise ValueError(f"a grid needs at least one step, got N = {steps}")
+        if config.timestep_spacing == "linspace":
+            times = np.linspace(T - 1, 0, steps + 1).round()
+        elif config.timestep_spacing == "leading":
             times = np.arange(steps, -1, -1) * (T // (steps + 1)) + config.steps_offset
         else:
             times = np.append(np.arange(T, 0, -T / steps).round() - 1, 0)
         return self._at(times)
 
     def _at(self, times: np.ndarray | list[int]) -> Grid:
-        t = torch.as_tensor(times, dtype=torch.float64)
-        if t.min() < 0 or t.max() > self.config.num_train_timesteps - 1:
-            raise ValueError(f"the timesteps {t.tolist()} must lie between 0 and {self.config.num_train_timesteps - 1}")
-        return Grid(t, self.schedule.alpha(t), self.schedule.sigma(t), self.schedule)
+        whole, T = np.asarray(times, dtype=np.int64), self.config.num_train_timesteps
+        if whole.min() < 0 or whole.max() >= T:
+            raise ValueError(f"the timesteps {whole.tolist()} must lie between 0 and {T - 1}")
+        t = torch.from_numpy(whole)
+        return Grid(t, self._signal[t], self._deviation[t], self.schedule)
 
-    def _data(self, output: Tensor, sample: Tensor, point: int) -> Tensor:
-        lookahead = self._ready()
-        return data_prediction(output, sample, lookahead.signal[point], lookahead.noise[point], self.config.prediction_type)
+    def _data(self, output: Tensor, sample: Tensor, a: float, s: float) -> Tensor:
+        return data_prediction(output, sample, a, s, self._kind)
 
-    def _noise(self, output: Tensor, sample: Tensor, point: int) -> Tensor | None:
-        return output if self.config.prediction_type == "epsilon" else None
+    def _noise(self, output: Tensor) -> Tensor | None:
+        return output if self._kind == "epsilon" else None

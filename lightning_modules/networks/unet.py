@@ -41,7 +41,8 @@ class ResidualBlock(nn.Module):
     r"""Two convolutions, the second modulated by the noise level, added to the input; then attention if asked for.
 
     .. math::
-        y = \bigl( P x + W_2 \operatorname{silu}((1 + c) \odot \operatorname{norm}(W_1 \operatorname{silu}(\operatorname{norm} x)) + s) \bigr) / \sqrt 2
+        h = W_1 \operatorname{silu}(\operatorname{norm}(x)), \qquad
+        y = \bigl( P x + W_2 \operatorname{silu}((1 + c) \odot \operatorname{norm}(h) + s) \bigr) / \sqrt 2
 
     P is the identity or, where the number of channels changes, a convolution of one pixel.
 
@@ -115,7 +116,7 @@ class UNet(nn.Module):
                 "use fewer multipliers or another patch, or pad the images (pad_to)"
             )
         if any(level not in range(len(multipliers)) for level in attention):
-            raise ValueError(f"attention={list(attention)} names levels from 0 to {len(multipliers) - 1}")
+            raise ValueError(f"attention={list(attention)} must hold levels from 0 to {len(multipliers) - 1}")
         self.shape, self.patch, self.width, self.checkpointing = (channels, image_size, image_size), patch, width, checkpointing
         embedding, folded = 4 * width, channels * patch**2
         self.embedding = nn.Sequential(nn.Linear(width, embedding), nn.SiLU(), nn.Linear(embedding, embedding))
@@ -128,7 +129,8 @@ class UNet(nn.Module):
         last, now, kept = len(multipliers) - 1, width, [width]
         self.down = nn.ModuleList()
         for level, multiplier in enumerate(multipliers):
-            self.down.append(nn.ModuleList(block(now if first else width * multiplier, level) for first in [True] + [False] * (blocks - 1)))
+            inputs = [now, *[width * multiplier] * (blocks - 1)]
+            self.down.append(nn.ModuleList(block(number, level) for number in inputs))
             now = width * multiplier
             kept += [now] * (blocks + (level < last))
         self.shrink = nn.ModuleList(nn.Conv2d(width * m, width * m, 3, stride=2, padding=1) for m in multipliers[:-1])
@@ -172,7 +174,7 @@ class UNet(nn.Module):
 
     def _run(self, block: nn.Module, x_BCHW: Tensor, embedding_Be: Tensor) -> Tensor:
         if self.checkpointing and self.training and torch.is_grad_enabled():
-            return checkpoint(block, x_BCHW, embedding_Be, use_reentrant=False)  # type: ignore[return-value]
+            return checkpoint(block, x_BCHW, embedding_Be, use_reentrant=False)
         return block(x_BCHW, embedding_Be)
 
 

@@ -1,12 +1,17 @@
 """The samplers' costs and errors that the figures of discrete flow models show."""
 
+import re
+
 import pytest
+import yaml
 
 from benchmarks.calculations import flow_samplers
 from benchmarks.calculations.flow_samplers import block_errors, letter_likelihoods
+from benchmarks.experiments import REPOSITORY, Experiment
 from benchmarks.methods.dfm import EXPERIMENTS
 from benchmarks.methods.dfm.figures import cost_figure, reached
 from benchmarks.results import Record
+from callbacks.figure_style import PALETTE
 
 
 def record(variant: str, metric: str, value: float, seed: int = 1) -> Record:
@@ -46,15 +51,15 @@ def test_costs_are_taken_from_both_kinds_of_records():
     found = reached(calculated, "tv")["mask"]["lc"]
     assert (found[8].values, found[8].evals) == ([0.2], [5.0])
     trained = [
-        record(source, f"test/lc_8/calls_16/{name}", value, seed)
-        for source in ("mask", "uniform")
+        record("lc_8", f"test/{{row}}/calls_16/{name}", value, seed)
         for seed in (1, 2)
         for name, value in (("exact_tv", 0.1 * seed), ("evals_per_sample", 12.0), ("exact_kl", 9.0))
     ]
-    both = reached([*trained, record("mask", "test/elbo_nats", 6.0)], "exact_tv")
-    assert both["mask"]["lc_8"][16].values == [0.1, 0.2]
-    assert both["mask"]["lc_8"][16].evals == [11.0, 11.0], "without the last draw"
-    assert both["uniform"]["lc_8"][16].evals == [12.0, 12.0]
+    trained.append(record("lc_8", "test/elbo_nats", 6.0))
+    both = {source: reached(trained, "exact_tv", source)[source]["lc_8"] for source in ("mask", "uniform")}
+    assert both["mask"][16].values == [0.1, 0.2]
+    assert both["mask"][16].evals == [11.0, 11.0], "without the last draw"
+    assert both["uniform"][16].evals == [12.0, 12.0]
 
 
 def test_the_figure_has_a_row_a_source_and_a_column_a_cost():
@@ -77,11 +82,22 @@ def test_the_figure_has_a_row_a_source_and_a_column_a_cost():
     assert evals.containers[0].lines[0].get_xdata().tolist() == [8.0, 8.0]
     (level,) = [line for line in calls.lines if line.get_label().startswith("true law")]
     assert set(level.get_ydata()) == {0.25}
+    for experiment in EXPERIMENTS:
+        kinds = {name.partition("_")[2] if name.startswith(("mask_", "uniform_")) else name for name in experiment.titles}
+        assert len(kinds - {"truth"}) <= len(PALETTE), "each sampler of a figure has its own style"
 
 
 def test_table_and_figures_ask_for_what_is_measured():
     experiments = {experiment.name: experiment for experiment in EXPERIMENTS}
     assert {"mask_euler", "uniform_lc"} <= experiments["exact_blocks"].titles.keys()
-    for name in ("trained_blocks", "digits"):
-        recorded = {*experiments[name].curve, *(metric.name for metric in experiments[name].metrics)}
-        assert {"test/lc/calls_8/evals_per_sample", "test/theta_trap/calls_16/evals_per_sample"} <= recorded
+    for name in ("trained_blocks_mask", "trained_blocks_uniform", "digits_mask", "digits_uniform"):
+        experiment = experiments[name]
+        assert isinstance(experiment, Experiment)
+        recorded = {*experiment.curve, *(metric.name for metric in experiment.metrics)}
+        assert {"test/{row}/calls_8/evals_per_sample", "test/{row}/calls_16/evals_per_sample"} <= recorded
+        (variant,) = experiment.variants.values()
+        config = yaml.safe_load((REPOSITORY / variant.config).read_text())
+        assert config["model"]["init_args"]["samplers"] == list(experiment.rows)
+        assert config["model"]["init_args"]["source"] in name
+        calls = {int(match[1]) for metric in recorded if (match := re.search(r"calls_(\d+)", metric))}
+        assert calls == set(config["model"]["init_args"]["calls"])

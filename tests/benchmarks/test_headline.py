@@ -189,6 +189,33 @@ def test_a_learning_curve_is_every_logged_value_by_step(bench, capsys, monkeypat
     assert "no run of solve logged val/solvd" in capsys.readouterr().out
 
 
+def test_one_run_measures_several_rows(bench, capsys, monkeypatch):
+    solve = headline.load_experiments("fake")["solve"]
+    shared = {"tuning": None, "curve": ("test/solved",), "rows": {"solved": "all", "solved_at_16": "early"}}
+    rows = replace(solve, variants={"ours": solve.variants["ours"]}, metrics=(Metric("test/{row}", "share"),), **shared)
+    monkeypatch.setattr(headline, "load_experiments", lambda method: {"solve": rows})
+    bench.config.write_text("# fake\nmodel: {}\n")
+    rows.variants["ours"].overrides["lr"] = 0.25  # type: ignore[index]
+    assert bench("--variants", "ours", "--seeds", "2")[0] == 0
+    status, content = bench("--seeds", "2")
+    assert status == 0
+    found = {(r["variant"], r["seed"], r["metric"]): r["value"] for r in content["records"]}
+    # the fake measures lr times seed as solved, and lr as solved_at_16; a name without {row} is the same in all rows
+    assert found[("solved", 2, "test/{row}")] == found[("solved_at_16", 2, "test/solved")] == pytest.approx(0.5)
+    assert found[("solved_at_16", 2, "test/{row}")] == pytest.approx(0.25)
+    assert len(found) == 2 * 2 * 2
+    assert len([call for call in calls(bench.folder) if call.endswith("start")]) == 2
+    report = (bench.folder / "results" / "fake.md").read_text()
+    assert "| early | 0.25 ± 0 |" in report
+    with pytest.raises(ValueError, match="rows are measured by one variant, not by ours, other"):
+        replace(rows, variants=solve.variants)
+    missing = replace(rows, rows={"unsolved": "none"})
+    monkeypatch.setattr(headline, "load_experiments", lambda method: {"solve": missing})
+    with pytest.raises(SystemExit):
+        bench("--seeds", "1")
+    assert "did not measure test/unsolved" in capsys.readouterr().err
+
+
 def test_parallel_jobs_get_a_core_and_a_gpu_each(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     assert visible_gpus() == ["3", "5"]

@@ -54,6 +54,7 @@ class DiscreteSolver(ABC):
 
     default_steps: ClassVar[int | None] = None
     path_class: ClassVar[type] = DiscretePath
+    path: Any
 
     def __init__(self, model: Callable[..., Tensor], path: Any, vocabulary_size: int, source: Source) -> None:
         if not isinstance(path, self.path_class):
@@ -63,7 +64,8 @@ class DiscreteSolver(ABC):
                 f"vocabulary_size={vocabulary_size} does not fit {source}, which has {source.vocabulary_size} ids "
                 "(the mask is the last one)"
             )
-        self.model, self.path, self.vocabulary_size, self.source = model, path, vocabulary_size, source
+        self.model, self.vocabulary_size, self.source = model, vocabulary_size, source
+        self.path = path
 
     @abstractmethod
     def step(self, x_BD: Tensor, step: Step, chains: Chains) -> Tensor:
@@ -117,7 +119,7 @@ class DiscreteSolver(ABC):
         times = make_time_grid(self.path.scheduler, n_steps, time_grid, step_size, delta, grid)
         mask_id = self.source.mask_id
         final = checked_final(final, mask_id, times.ends_at_one)
-        if mask_id is not None and times.t[0] == 0 and not bool((x == mask_id).all()):
+        if mask_id is not None and times.t[0] == 0 and not bool(self.source.is_masked(x).all()):
             raise ValueError(f"x_init must hold nothing but the mask id {mask_id} at t = 0: use source.init")
         if skip_finished and mask_id is None:
             raise ValueError("skip_finished needs a masked source: no sample of a uniform source is ever finished")
@@ -139,14 +141,14 @@ class DiscreteSolver(ABC):
                 trajectory.append(x)
         if final != "state":
             chains.step = len(steps)
-            rows = (x == mask_id).any(dim=-1).nonzero().squeeze(-1) if skip_finished else None
+            rows = self.source.is_masked(x).any(dim=-1).nonzero().squeeze(-1) if skip_finished else None
             x = self._finish(x, times.t[-1].item(), final, chains, rows)
         chains.check()
-        evals = chains.count.rows / max(len(x), 1)
+        evals = chains.count.rows / len(x)
         return SolverOutput(x, chains.count.calls, evals, torch.stack(trajectory) if return_intermediates else None)
 
     def _step_unfinished(self, x: Tensor, step: Step, chains: Chains) -> Tensor:
-        rows = (x == self.source.mask_id).any(dim=-1).nonzero().squeeze(-1)
+        rows = self.source.is_masked(x).any(dim=-1).nonzero().squeeze(-1)
         if len(rows) == 0:
             return x
         return x.index_copy(0, rows, self.step(x[rows], step, chains.select(rows)))
@@ -155,7 +157,7 @@ class DiscreteSolver(ABC):
         if rows is not None:
             return x if len(rows) == 0 else x.index_copy(0, rows, self._finish(x[rows], t, final, chains.select(rows), None))
         drawn = draw(chains.posterior(x, t).cumsum(dim=-1), chains.uniform(FINAL, x.shape[1:]))
-        return drawn if final == "posterior" else torch.where(x == self.source.mask_id, drawn, x)
+        return drawn if final == "posterior" else torch.where(self.source.is_masked(x), drawn, x)
 
     def _checked_start(self, x_init: Tensor) -> Tensor:
         if x_init.dtype.is_floating_point or x_init.dtype.is_complex or x_init.dtype == torch.bool:

@@ -3,6 +3,7 @@
 Legend: B samples, D tokens, V ids.
 """
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -54,14 +55,14 @@ class Chains:
         self.model, self.mask_id, self.batch_size, self.extras = model, mask_id, batch_size, extras
         self.generator, self.seeds, self.dtype, self.device = generator, seeds, dtype, device
         self.time_dtype = time_dtype(model)
+        self.checks_every_call = device.type == "cpu"
         self.count = CallCount()
         self.step, self.num_steps = 0, num_steps
         self._faults: list[tuple[int, Tensor]] = []
 
     def select(self, rows: Tensor) -> "Chains":
         """Return the samples of some rows; calls count for the whole."""
-        chosen = object.__new__(Chains)
-        chosen.__dict__.update(self.__dict__)
+        chosen = copy.copy(self)
         chosen.extras = {name: value[rows] if self._belongs_to_rows(value) else value for name, value in self.extras.items()}
         chosen.seeds = None if self.seeds is None else self.seeds[rows]
         chosen.batch_size = len(rows)
@@ -81,7 +82,7 @@ class Chains:
         t_B = torch.as_tensor(t, dtype=self.time_dtype, device=self.device).expand(len(x_BD))
         p_BDV = self.model(x=x_BD, t=t_B, **self.extras)
         faults = probability_faults(p_BDV, x_BD, self.mask_id)
-        if self.device.type == "cpu" or self.count.calls == 0:
+        if self.checks_every_call or self.count.calls == 0:
             raise_faults(faults, self.step)
         else:
             self._faults.append((self.step, faults))
@@ -118,9 +119,17 @@ class Chains:
 
 def time_dtype(model: Callable[..., Tensor]) -> torch.dtype:
     """Return the dtype of times a model is asked with: float64 for one in float64, else float32."""
-    if isinstance(model, nn.Module):
-        for held in (model.parameters(), model.buffers()):
-            for tensor in held:
-                if tensor.is_floating_point():
-                    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
-    return torch.float32
+    held = _first_tensor(model)
+    return torch.float64 if held is not None and held.dtype == torch.float64 else torch.float32
+
+
+def device_of(model: Callable[..., Tensor]) -> torch.device:
+    """Return where a model is; the CPU for one that holds no tensors."""
+    held = _first_tensor(model)
+    return torch.device("cpu") if held is None else held.device
+
+
+def _first_tensor(model: Callable[..., Tensor]) -> Tensor | None:
+    if not isinstance(model, nn.Module):
+        return None
+    return next((tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.is_floating_point()), None)

@@ -44,7 +44,7 @@ class FirstHittingSolver(DiscreteSolver):
         x_BD = x_BD.clone()
         rows = torch.arange(len(x_BD), device=x_BD.device)
         clock_BD = chains.exponential(CLOCK, x_BD.shape[1:])
-        when_BD, order_BD = torch.where(x_BD == self.source.mask_id, clock_BD, torch.inf).sort(dim=-1)
+        when_BD, order_BD = torch.where(self.source.is_masked(x_BD), clock_BD, torch.inf).sort(dim=-1)
         for event in range(x_BD.shape[1]):
             going = (when_BD[rows, event] < step.log_ratio).nonzero().squeeze(-1)
             if len(going) == 0:

@@ -6,6 +6,7 @@ from torch import Tensor
 from lightning_modules.dfm.path import DiscretePath
 from lightning_modules.dfm.schedulers import CosineScheduler, PolynomialScheduler
 from lightning_modules.dfm.solvers import DISCRETE_SOLVERS, SolverOutput, get_discrete_solver
+from lightning_modules.dfm.solvers.chains import Chains
 from lightning_modules.dfm.solvers.time_grid import make_time_grid
 
 pytestmark = pytest.mark.filterwarnings("ignore:ordinal tau-leaping")
@@ -193,6 +194,19 @@ def test_models_that_return_no_posterior(kind: str, change, message: str):
     solver.model = model
     with pytest.raises(ValueError, match=message):
         solver.sample(x_init, n_steps=5)
+
+
+def test_where_waiting_is_costly_later_answers_are_checked_at_the_end():
+    answers = [torch.full((2, 1, 3), 1 / 3), torch.full((2, 1, 3), 1 / 3), torch.full((2, 1, 3), 0.5)]
+    chains = Chains(lambda x, t: answers.pop(0), None, 2, 3, {}, None, None, torch.float32, torch.device("cpu"))
+    chains.checks_every_call = False
+    for chains.step in range(2):
+        chains.posterior(torch.zeros(2, 1, dtype=torch.int64), 0.1)
+        chains.check()
+    chains.step = 2
+    chains.select(torch.tensor([0, 1])).posterior(torch.zeros(2, 1, dtype=torch.int64), 0.1)
+    with pytest.raises(ValueError, match="at step 2 .*do not sum to 1"):
+        chains.check()
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,12 @@ def test_the_coordinates_do_not_matter(name: str):
     ("name", "options", "kind", "settings"),
     [
         ("unipc", {"order": 2}, "UniPCMultistepScheduler", {"solver_order": 2}),
-        ("unipc", {"order": 3, "lower_order_final": False}, "UniPCMultistepScheduler", {"solver_order": 3, "lower_order_final": False}),
+        (
+            "unipc",
+            {"order": 3, "lower_order_final": False},
+            "UniPCMultistepScheduler",
+            {"solver_order": 3, "lower_order_final": False},
+        ),
         ("unipc", {"order": 2, "solver_type": "bh1"}, "UniPCMultistepScheduler", {"solver_order": 2, "solver_type": "bh1"}),
         ("deis", {"order": 3}, "DEISMultistepScheduler", {"solver_order": 3}),
     ],

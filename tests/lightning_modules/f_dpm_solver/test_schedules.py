@@ -51,6 +51,7 @@ def test_discrete_times_give_the_table_and_halves_the_middle_of_log_snr():
     assert torch.allclose(schedule.alpha(whole), kept.sqrt(), atol=1e-15)
     assert torch.allclose(schedule.sigma(whole), (1 - kept).sqrt(), atol=1e-15)
     assert schedule.log_snr(0.5).item() == pytest.approx(0.25 * math.log(9), abs=1e-15)
+    assert schedule.log_snr(0.75).item() == pytest.approx(0.125 * math.log(9), abs=1e-15)
     assert schedule.time(torch.tensor(0.25 * math.log(9))).item() == pytest.approx(0.5, abs=1e-6)
     assert schedule.time_range == (2.0, 0.0)
 
