@@ -132,7 +132,6 @@ class Experiment:
         paired: comparisons on the same test samples, further columns of the table.
         figures: what to draw.
         steps_option: option that receives the number of steps.
-        headline: whether README shows it too, not only the method's own pages.
         seed_options: options that receive the number of the repetition.
         on_request: run it only where ``--only`` names it, as a laptop cannot.
         rows: what each run of the only variant compares inside itself: rows of the table by name, with their titles. ``{row}`` in
@@ -156,7 +155,6 @@ class Experiment:
     paired: Sequence[PairedRatio] = ()
     figures: Sequence[FigureSpec] = ()
     steps_option: str = "trainer.max_steps"
-    headline: bool = True
     seed_options: Sequence[str] = ("seed_everything",)
     on_request: bool = False
     rows: Mapping[str, str] = field(default_factory=dict)
@@ -193,7 +191,6 @@ class Calculation:
     metrics: Sequence[Metric]
     compute: Callable[[str, int], Mapping[str, float]]
     figures: Sequence[FigureSpec] = ()
-    headline: bool = False
     resumable: bool = False
     detail: bool = False
     summarise: Callable[[Sequence[Record]], Sequence[Record]] | None = None

@@ -29,7 +29,6 @@ def describe(experiment: Experiment | Calculation, method: str) -> dict[str, Any
     """Return what the report needs to know about an experiment beside its records."""
     return {
         "title": experiment.title,
-        "headline": experiment.headline,
         "detail": isinstance(experiment, Calculation) and experiment.detail,
         "description": experiment.description,
         "columns": [

@@ -83,6 +83,10 @@ def pages() -> list[Path]:
     return [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *sorted((PROJECT / "docs").glob("*.md")), *cards]
 
 
+class AbsentData(Failure):
+    """The data of a command are on no disk here; with them it would run."""
+
+
 class Checker:
     """Checks printed things in a folder that looks like the project and takes the runs.
 
@@ -309,7 +313,8 @@ class Checker:
         done = launch(words, self.folder, **how)
         for process in done:
             if process.status:
-                raise Failure(_last_words(process))
+                words_at_end = _last_words(process)
+                raise (AbsentData if "or set LEYDEN_DATA to one" in words_at_end else Failure)(words_at_end)
         return done
 
     def _unknown(self, text: str) -> str:
@@ -385,6 +390,9 @@ def main(chosen: Sequence[Path] | None = None) -> int:
                 place = f"{_name(page)}:{thing.line}"
                 try:
                     how = seen.get((thing.kind, thing.text)) or checker.check(thing)
+                    seen[thing.kind, thing.text] = how
+                except AbsentData as absent:
+                    how = f"not run: {str(absent).partition(':')[2].partition(' and could')[0].strip()}"
                     seen[thing.kind, thing.text] = how
                 except Failure as failure:
                     how = f"FAILED: {failure}"

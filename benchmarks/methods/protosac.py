@@ -127,7 +127,6 @@ SWITCHES = Experiment(
         *(Metric(name, title, percent=name in SHARES) for name, title in MEASURES.items()),
     ),
     steps=5_000,
-    headline=False,
     **SAME_FOR_ALL,
 )
 

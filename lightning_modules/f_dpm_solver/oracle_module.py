@@ -24,7 +24,7 @@ class MixtureOracleModule(SamplerModule):
         ValueError: if the mixture is unknown or wrong.
     """
 
-    smoke: ClassVar[dict[str, Any]] = {"num_samples": 24, "reference_steps": 20, "nfe": [5, 6]}
+    smoke: ClassVar[dict[str, Any]] = {"num_samples": 24, "reference_steps": 4, "nfe": [5, 6]}
 
     def __init__(
         self,

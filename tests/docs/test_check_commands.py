@@ -5,7 +5,7 @@ from pathlib import Path
 
 import check_commands
 import pytest
-from check_commands import NOT_RUN, PROGRAMS, Checker, Failure
+from check_commands import NOT_RUN, PROGRAMS, AbsentData, Checker, Failure, Finished
 from printed_commands import Printed, printed
 
 PAGE = """\
@@ -135,3 +135,13 @@ def test_the_first_trial_of_a_sweep_takes_the_least_values():
     assert words[:3] == ["fit", "--config", "configs/sheaf_admm/sudoku.yaml"]
     assert "--model.init_args.lr=0.0005" in words
     assert "--seed_everything=42" in words
+
+
+def test_a_command_without_its_data_is_told_from_a_wrong_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    checker = Checker(tmp_path)
+    for words, kind in (("a.npz is in none of /x: get it, or set LEYDEN_DATA to one", AbsentData), ("no such key", Failure)):
+        monkeypatch.setattr(check_commands, "launch", lambda *_, **__: [Finished(2, f"error: {words}")])  # noqa: B023
+        with pytest.raises(Failure) as caught:
+            checker._launch(["--config", "a.yaml"])
+        assert caught.type is kind

@@ -45,7 +45,6 @@ EXACT = Calculation(
             partial(cost_figure, metric="data_tv", y_label="total variation from the data"),
         ),
     ),
-    headline=True,
 )
 
 
@@ -78,7 +77,6 @@ def trained(source: str, title: str) -> Experiment:
                 partial(cost_figure, metric="exact_tv", y_label="total variation from the data", source=source),
             ),
         ),
-        headline=False,
     )
 
 

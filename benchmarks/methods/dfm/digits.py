@@ -47,7 +47,6 @@ def digits(source: str, title: str) -> Experiment:
                 partial(cost_figure, metric=DISTANCE, y_label="Fréchet distance of classifier features", source=source),
             ),
         ),
-        headline=source == "mask",
     )
 
 

@@ -32,5 +32,4 @@ LETTERS = Calculation(
         ),
     ),
     resumable=True,
-    headline=True,
 )

@@ -48,5 +48,4 @@ IMAGES = Experiment(
         tenths("digits_active", ACTIVE, "Active experts over the time of the diffusion.", "active experts a patch"),
         tenths("digits_loss", LOSS, "Test loss over the time of the diffusion.", "loss of the flow"),
     ),
-    headline=False,
 )

@@ -15,7 +15,7 @@ def measured(metric: str, calls: int) -> str:
     return f"test/{{row}}/nfe_{calls}/{metric}"
 
 
-def experiment(name: str, title: str, sigma_max: float, sigma_min: float, headline: bool) -> Experiment:
+def experiment(name: str, title: str, sigma_max: float, sigma_min: float) -> Experiment:
     return Experiment(
         name=name,
         title=title,
@@ -54,9 +54,8 @@ def experiment(name: str, title: str, sigma_max: float, sigma_min: float, headli
                 ),
             ),
         ),
-        headline=headline,
     )
 
 
-DIGITS = experiment("digits", "Drawing 8 x 8 digits with few network calls", 20.0, 0.02, headline=True)
-DIGITS_EDM_RANGE = experiment("digits_80", "The same on EDM's own range of noise levels", 80.0, 0.002, headline=False)
+DIGITS = experiment("digits", "Drawing 8 x 8 digits with few network calls", 20.0, 0.02)
+DIGITS_EDM_RANGE = experiment("digits_80", "The same on EDM's own range of noise levels", 80.0, 0.002)

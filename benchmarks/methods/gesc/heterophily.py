@@ -157,7 +157,6 @@ TABLE = Calculation(
     ),
     compute=row,
     summarise=mean_ranks,
-    headline=True,
 )
 
 EFFECTS = Calculation(

@@ -71,7 +71,6 @@ PENDULUM = Experiment(
     steps=5_000,
     steps_option="data.init_args.total_env_steps",
     seed_options=("seed_everything", "data.init_args.seed"),
-    headline=False,
 )
 
 EXPERIMENTS = (UTD, PENDULUM)

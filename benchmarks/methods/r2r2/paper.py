@@ -25,7 +25,6 @@ def task(name: str) -> Experiment:
         overrides={f"data.init_args.{key}": value for key, value in data.items()},
         seed_options=("seed_everything", "data.init_args.seed"),
         learning_curve=("val/return_mean",),
-        headline=False,
         on_request=True,
     )
 

@@ -34,7 +34,6 @@ INTERVENTIONS = Experiment(
         Metric("test/residual_at_branches", "residual at branches / elsewhere"),
     ),
     steps=1500,
-    headline=False,
     overrides={"data.init_args.generator_seed": 0, "model.init_args.lr": 2e-3, "data.init_args.ood": "none"},
     seed_options=("seed_everything", "data.init_args.seed"),
     figures=(

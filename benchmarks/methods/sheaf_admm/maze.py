@@ -97,7 +97,6 @@ MAZE_ABLATIONS = Experiment(
     },
     metrics=tuple(metric for metric in METRICS if "_at_60" not in metric.name),
     steps=600,
-    headline=False,
     overrides={**SHARED, "model.init_args.test_horizons": (32,)},
     seed_options=("seed_everything", "data.init_args.seed"),
 )

@@ -57,12 +57,11 @@ def _sudoku(name: str, board: str, config: str, steps: int, overrides: dict[str,
     )
 
 
-SUDOKU_6X6 = replace(_sudoku("sudoku_6x6", "6×6", "sudoku_6x6", steps=1500, overrides={}), headline=False)
+SUDOKU_6X6 = _sudoku("sudoku_6x6", "6×6", "sudoku_6x6", steps=1500, overrides={})
 
 SUDOKU_6X6_LONGER = replace(
     SUDOKU_6X6,
     name="sudoku_6x6_longer",
-    headline=True,
     title="Sudoku 6×6, trained longer",
     description=(
         "The two best models of the shorter experiment, with the learning rate that it chose for both (0.004). "

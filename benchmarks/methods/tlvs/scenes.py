@@ -84,5 +84,4 @@ SCENES = Experiment(
         ),
         FigureSpec("yes", "How often each method says yes where half of the right answers are yes.", yes_figure),
     ),
-    headline=False,
 )
