@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from datamodules.base import LeydenDataModule
+from datamodules.checks import check_positive
 from datamodules.labelled_images import SeededImages
 from datamodules.roots import require_data
 
@@ -67,10 +68,7 @@ class ImageLatentDataModule(LeydenDataModule):
         root: str | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, num_workers, seed)
-        numbers = {"channels": channels, "image_size": image_size, "num_classes": num_classes, "eval_images": eval_images}
-        for name, number in {**numbers, "scale": scale}.items():
-            if number is not None and number <= 0:
-                raise ValueError(f"{name}={number} must be positive")
+        check_positive(channels=channels, image_size=image_size, num_classes=num_classes, eval_images=eval_images, scale=scale)
         self.folder, self.root, self.eval_images = folder, root, eval_images
         self.channels, self.image_size, self.num_classes = channels, image_size, num_classes
         self.scale, self.shift = scale, shift

@@ -4,6 +4,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from datamodules.base import LeydenDataModule
+from datamodules.checks import check_positive
 from datamodules.text.corpora import FILES, load_corpus, split_corpus
 from datamodules.text.tokenizers import CharacterTokenizer, TextTokenizer, byte_pair_tokenizer
 from datamodules.text.windows import FixedWindows, RandomWindows, TokenArray, check_length, whole_windows
@@ -70,10 +71,7 @@ class TextCorpusDataModule(LeydenDataModule):
         super().__init__(batch_size, eval_batch_size, num_workers, seed)
         if tokenizer not in ("char", "bpe"):
             raise ValueError(f"tokenizer={tokenizer!r} is unknown, use char or bpe")
-        counts = {"seq_len": seq_len, "windows_per_epoch": windows_per_epoch, "eval_windows": eval_windows}
-        for name, count in counts.items():
-            if count is not None and count < 1:
-                raise ValueError(f"{name}={count} must be positive")
+        check_positive(seq_len=seq_len, windows_per_epoch=windows_per_epoch, eval_windows=eval_windows)
         known = FILES.get(source)
         self.source, self.root, self.tokenizer_name, self.vocab_size = source, root, tokenizer, vocab_size
         self.val: float | str = (known.val if known else DEFAULT_SHARE) if val is None else val

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from datamodules.base import LeydenDataModule
+from datamodules.checks import check_positive
 from datamodules.roots import data_folders
 from datamodules.text.shards import ShardWindows
 
@@ -68,9 +69,7 @@ class TokenShardDataModule(LeydenDataModule):
             raise ValueError(f"dtype={dtype!r} is unknown, use uint16 or uint32")
         if dtype == "uint16" and vocab_size > 2**16:
             raise ValueError(f"vocab_size={vocab_size} does not fit into dtype=uint16: files of such a tokenizer have uint32")
-        for name, count in {"vocab_size": vocab_size, "seq_len": seq_len, "eval_windows": eval_windows}.items():
-            if count is not None and count < 1:
-                raise ValueError(f"{name}={count} must be positive")
+        check_positive(vocab_size=vocab_size, seq_len=seq_len, eval_windows=eval_windows)
         if header_bytes < 0:
             raise ValueError(f"header_bytes={header_bytes} must not be negative")
         if document_sep is not None and not 0 <= document_sep < vocab_size:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from datamodules.base import LeydenDataModule
+from datamodules.checks import check_positive
 from datamodules.roots import find_data, require_data
 from datamodules.tokens.token_sets import StoredTokens
 
@@ -59,9 +60,7 @@ class TokenizedFolderDataModule(LeydenDataModule):
         root: str | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, num_workers, seed)
-        for name, number in {"vocab_size": vocab_size, "length": length, "eval_size": eval_size}.items():
-            if number is not None and number < 1:
-                raise ValueError(f"{name}={number} must be positive")
+        check_positive(vocab_size=vocab_size, length=length, eval_size=eval_size)
         self.folder, self.root = folder, root
         self.vocab_size, self.length, self.eval_size = vocab_size, length, eval_size
 

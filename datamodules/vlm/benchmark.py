@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from datamodules.base import BatchKey, LeydenDataModule
+from datamodules.checks import check_positive
 from datamodules.roots import data_folders, find_data
 from datamodules.vlm.benchmark_files import BENCHMARKS, Question
 
@@ -112,8 +113,7 @@ class BenchmarkDataModule(LeydenDataModule):
         super().__init__(batch_size, num_workers=num_workers)
         if name not in BENCHMARKS:
             raise ValueError(f"name={name!r} is no benchmark, use one of {', '.join(BENCHMARKS)}")
-        if limit is not None and limit < 1:
-            raise ValueError(f"limit={limit} must be positive")
+        check_positive(limit=limit)
         self.name, self.root, self.limit, self.limit_seed, self.transform = name, root, limit, limit_seed, transform
         self.benchmark = BENCHMARKS[name]
         self.images = Path(images).expanduser() if images else None

@@ -1,42 +1,21 @@
 """Time-corrected steps: the schedule is integrated over the step in closed form (plain torch)."""
 
-from collections.abc import Callable
-
-from torch import Tensor
-
-from lightning_modules.dfm.path import DiscretePath
-from lightning_modules.dfm.solvers.base import CLOCK, TARGET, DiscreteSolver, checked_rate
-from lightning_modules.dfm.solvers.categorical import jump, jump_to_data
-from lightning_modules.dfm.solvers.chains import Chains
+from lightning_modules.dfm.solvers.frozen_posterior import FrozenPosteriorSolver
 from lightning_modules.dfm.solvers.time_grid import Step
-from lightning_modules.dfm.sources import Source
 
 
-class TimeCorrectedSolver(DiscreteSolver):
-    r"""A token jumps with probability :math:`1 - e^{-R \Lambda^i}`, to z in proportion to :math:`q^i(z)`.
+class TimeCorrectedSolver(FrozenPosteriorSolver):
+    r"""As :class:`FrozenPosteriorSolver`, with
 
     .. math::
-        R = \int_{t_k}^{t_{k+1}} \frac{\kappa'(s)}{1 - \kappa(s)} \, \mathrm ds = \log \frac{1 - \kappa(t_k)}{1 - \kappa(t_{k+1})}
+        \tau = R = \int_{t_k}^{t_{k+1}} \frac{\kappa'(s)}{1 - \kappa(s)} \, \mathrm ds
+            = \log \frac{1 - \kappa(t_k)}{1 - \kappa(t_{k+1})}
 
-    Only the posterior is frozen over the step. It costs what an Euler step costs.
-
-    Args:
-        rate: ``marginal``, or ``conditional``: draw the data :math:`x_1^i \sim p^i` and go there with probability
-            :math:`1 - e^{-R}`; for a masked source both have one law.
-
-    The other arguments are those of :class:`~lightning_modules.dfm.solvers.base.DiscreteSolver`.
+    Only the posterior is frozen over the step. It costs what an Euler step costs. For a masked source both kinds of rate have one
+    law.
 
     Source: Wan et al. 2026 (arXiv 2601.22519).
     """
 
-    def __init__(
-        self, model: Callable[..., Tensor], path: DiscretePath, vocabulary_size: int, source: Source, rate: str = "marginal"
-    ) -> None:
-        super().__init__(model, path, vocabulary_size, source)
-        self.rate = checked_rate(rate)
-
-    def step(self, x_BD: Tensor, step: Step, chains: Chains) -> Tensor:
-        p_BDV = chains.posterior(x_BD, step.start)
-        clock_BD, uniform_BD = chains.exponential(CLOCK, x_BD.shape[1:]), chains.uniform(TARGET, x_BD.shape[1:])
-        act = jump if self.rate == "marginal" else jump_to_data
-        return act(x_BD, p_BDV, step.log_ratio, clock_BD, uniform_BD)
+    def exposure(self, step: Step) -> float:
+        return step.log_ratio
