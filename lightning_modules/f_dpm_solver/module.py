@@ -51,7 +51,7 @@ class DiffusionModule(SamplerModule):
     Source: EDM (arXiv 2206.00364), section 5.
     """
 
-    smoke: ClassVar[dict[str, Any]] = {"num_samples": 24, "reference_steps": 4, "nfe": [5, 6]}
+    smoke: ClassVar[dict[str, Any]] = {"num_samples": 24, "reference_steps": 4, "nfe": [5, 6], "classifier_steps": 5}
 
     def __init__(
         self,

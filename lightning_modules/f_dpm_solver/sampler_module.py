@@ -105,6 +105,7 @@ class SamplerModule(LightningModule, ABC):
         reference_steps: steps of Runge-Kutta, of four calls, of the solution that all samplers converge to.
         sampler: the sampler of :meth:`sample` and of predictions.
         sampling_nfe: its network calls.
+        classifier_steps: training steps of the classifier that judges images.
 
     Raises:
         ValueError: if a sampler is unknown or a number does not fit.
@@ -121,6 +122,7 @@ class SamplerModule(LightningModule, ABC):
         reference_steps: int = 100,
         sampler: str = "f_dpm",
         sampling_nfe: int = 8,
+        classifier_steps: int = 600,
     ) -> None:
         super().__init__()
         self.samplers, self.nfe = samplers or OWN, nfe or [5, 6, 8, 10]
@@ -133,7 +135,7 @@ class SamplerModule(LightningModule, ABC):
             )
         if not 0 < sigma_min < sigma_max:
             raise ValueError(f"need 0 < sigma_min < sigma_max, got {sigma_min=} and {sigma_max=}: networks know no level 0")
-        self.num_samples, self.reference_steps = num_samples, reference_steps
+        self.num_samples, self.reference_steps, self.classifier_steps = num_samples, reference_steps, classifier_steps
         self.noise_range = NoiseRange(sigma_max, sigma_min, rho)
         self.sampler, self.sampling_nfe = sampler, sampling_nfe
 
@@ -204,7 +206,7 @@ class SamplerModule(LightningModule, ABC):
                 f"num_samples needs a data module with labelled_images or points, which {type(data).__name__} has not: use 0"
             )
         images, labels = (part.to(self.device) for part in data.labelled_images("train"))
-        classifier = trained_classifier(images, labels, int(labels.max()) + 1)
+        classifier = trained_classifier(images, labels, int(labels.max()) + 1, self.classifier_steps)
         judge = Judge(classifier.features, images, self._mine, "frechet_classifier_features")
         accuracy = MeanMetric().to(self.device)
         test_images, test_labels = (part[self._mine].to(self.device) for part in data.labelled_images("test"))
