@@ -22,4 +22,4 @@ def test_a_single_run_has_no_spread():
 
 def test_rounding_noise_is_no_error():
     assert format_runs([1.0, 1.0 + 4e-16], False) == "1 ± 0"
-    assert format_runs([1.0, 1.00002], False) == "1.000010 ± 0.000010"
+    assert format_runs([1.0, 1.00004], False) == "1.000020 ± 0.000020"
