@@ -26,7 +26,7 @@ def profile_figure(
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure()
+    figure = Figure(figsize=(8.4, 3.8))
     axes = figure.subplots()
     for position, (variant, title) in enumerate(titles.items()):
         own = [record for record in records if record.variant == variant and record.metric.startswith(metric)]
