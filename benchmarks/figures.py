@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEAST_RUNS_OF_A_BAND = 3
+LEGEND_LINE, LEGEND_LINES = 0.21, 4  # inches of a line, and how many lines a figure of the usual height has room for
 
 
 def curve(records: Sequence[Record], variant: str, metric: str, plain_at: int | None = None) -> dict[int, Aggregate]:
@@ -166,6 +167,7 @@ def learning_curve_figure(
             low, high = zip(*intervals.values(), strict=True)
             axes.fill_between(list(intervals), low, high, color=style["color"], alpha=0.2, linewidth=0)
     axes.set(xlabel=x_label, ylabel=y_label)
+    figure.set_figheight(figure.get_figheight() + LEGEND_LINE * max(0, len(axes.get_legend_handles_labels()[1]) - LEGEND_LINES))
     figure.legend(title="mean; band: 95 % bootstrap interval; thin: single runs", loc="outside lower center")
     return figure
 

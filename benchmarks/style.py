@@ -14,10 +14,10 @@ DASHES = ("-", "--", "-.", ":", "-", "--", "-.")
 
 
 def line_style(position: int) -> dict[str, Any]:
-    """Return colour, marker and dashes of the ``position``-th line; the markers of a second round are hollow."""
+    """Return colour, marker and dashes of the ``position``-th line; a second round has other dashes and hollow markers."""
     turn, place = divmod(position, len(PALETTE))
     hollow = {"markerfacecolor": "white"} if turn % 2 else {}
-    return {"color": PALETTE[place], "marker": MARKERS[place], "linestyle": DASHES[place], **hollow}
+    return {"color": PALETTE[place], "marker": MARKERS[place], "linestyle": DASHES[(place + turn) % len(DASHES)], **hollow}
 
 
 def save_figure(draw: Callable[[], "Figure"], path: Path) -> None:
