@@ -143,10 +143,11 @@ def test_each_process_makes_its_share():
 
 
 def test_images_are_judged_by_a_classifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sampler_module, "trained_classifier", partial(trained_classifier, steps=100, batch_size=32))
+    monkeypatch.setattr(sampler_module, "trained_classifier", partial(trained_classifier, batch_size=32))
     data = LabelledImageDataModule(train_size=200, val_size=10, test_size=60, batch_size=16)
     torch.manual_seed(0)
-    module = DiffusionModule(ResidualMLP(width=16, blocks=1, image_size=8, channels=1), **{**FEW, "samplers": ["ddim"], "nfe": [5]})
+    options = {**FEW, "samplers": ["ddim"], "nfe": [5], "classifier_steps": 100}
+    module = DiffusionModule(ResidualMLP(width=16, blocks=1, image_size=8, channels=1), **options)
     found = measured(tmp_path, module, data)
     assert found["test/classifier_accuracy"] > 0.6
     real, _ = data.labelled_images("train")
