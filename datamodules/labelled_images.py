@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from datamodules.base import BatchKey, LeydenDataModule
+from datamodules.checks import check_positive
 from datamodules.images import CLASSES, SIDES, cut_splits, load_images, prepare_images
 
 
@@ -107,9 +108,7 @@ class LabelledImageDataModule(LeydenDataModule):
             raise ValueError(f"variant={variant!r} is unknown, use {', '.join(SIDES)}")
         if pad_to is not None and pad_to < SIDES[variant]:
             raise ValueError(f"pad_to={pad_to} is less than the {SIDES[variant]} pixels of {variant}: use at least those")
-        for name, number in {"train_size": train_size, "val_size": val_size, "test_size": test_size}.items():
-            if number is not None and number < 1:
-                raise ValueError(f"{name}={number} must be at least 1")
+        check_positive(train_size=train_size, val_size=val_size, test_size=test_size)
         self.variant, self.root, self.generator_seed = variant, root, generator_seed
         self.size = SIDES[variant] if pad_to is None else pad_to
         self.train_size, self.val_size, self.test_size = train_size, val_size, test_size

@@ -15,6 +15,7 @@ def adamw(
     weight_decay: float,
     *,
     warmup_steps: int = 0,
+    warmup_share: float = 0.0,
     min_lr_ratio: float = 1.0,
     max_steps: int = -1,
     max_epochs: int | None = None,
@@ -36,6 +37,7 @@ def adamw(
         lr: learning rate after the warm-up.
         weight_decay: weight decay.
         warmup_steps: w.
+        warmup_share: in its place, w as a share of T in steps; 0 if that is not set.
         min_lr_ratio: r, share of the learning rate at the end; 1 has no cosine.
         max_steps: T in steps; -1: not set.
         max_epochs: T in epochs, without warm-up; None or -1: not set.
@@ -45,6 +47,7 @@ def adamw(
     Raises:
         ValueError: if a run with warm-up has its end in epochs and a cosine.
     """
+    warmup_steps = warmup_steps or round(warmup_share * max(max_steps, 0))
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     by_step = max_steps > 0 or warmup_steps > 0
     end = max_steps if max_steps > 0 else max_epochs or -1

@@ -1,5 +1,6 @@
 """Tokens of chains whose law is known: the paper's blocks of three tokens, and letters of English."""
 
+from abc import ABC, abstractmethod
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -7,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from datamodules.base import LeydenDataModule
+from datamodules.checks import check_positive
 from datamodules.tokens.chains import Chain, stationary
 from datamodules.tokens.token_sets import FreshTokens, StoredTokens
 
@@ -15,7 +17,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz "
 BLOCK, TOKENS, NEAR = 3, 8, 2
 
 
-class ChainDataModule(LeydenDataModule):
+class ChainDataModule(LeydenDataModule, ABC):
     """Sequences of a known chain: fresh ones in each training batch, fixed ones for validation and test.
 
     A batch is ``{"tokens": int64 [B, D], "seed": int64 [B]}``; the seed is what else is random about a sequence is made of.
@@ -51,15 +53,13 @@ class ChainDataModule(LeydenDataModule):
         generator_seed: int = 0,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, num_workers, seed)
-        for name, number in {"train_size": train_size, "val_size": val_size, "test_size": test_size}.items():
-            if number < 1:
-                raise ValueError(f"{name}={number} must be at least 1")
+        check_positive(train_size=train_size, val_size=val_size, test_size=test_size)
         self.train_size, self.val_size, self.test_size, self.generator_seed = train_size, val_size, test_size, generator_seed
 
-    @cached_property
+    @property
+    @abstractmethod
     def chain(self) -> Chain:
         """The law of the data."""
-        raise NotImplementedError
 
     def setup(self, stage: str) -> None:
         """Draw the sequences of validation and test."""
@@ -92,8 +92,7 @@ class MarkovBlocksDataModule(ChainDataModule):
 
     def __init__(self, blocks: int = 1, **options: Any) -> None:
         super().__init__(**options)
-        if blocks < 1:
-            raise ValueError(f"blocks={blocks} must be at least 1")
+        check_positive(blocks=blocks)
         self.blocks = blocks
 
     @cached_property
@@ -117,8 +116,7 @@ class BigramOracleDataModule(ChainDataModule):
 
     def __init__(self, length: int = 32, **options: Any) -> None:
         super().__init__(**options)
-        if length < 1:
-            raise ValueError(f"length={length} must be at least 1")
+        check_positive(length=length)
         self.length = length
 
     @cached_property

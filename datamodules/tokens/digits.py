@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from datamodules.base import LeydenDataModule
+from datamodules.checks import check_positive
 from datamodules.images import SIDES, cut_splits, load_images, prepare_images
 from datamodules.tokens.token_sets import StoredTokens
 
@@ -64,9 +65,7 @@ class DigitTokensDataModule(LeydenDataModule):
             raise ValueError(f"variant={variant!r} is unknown, use {', '.join(GREYS)}")
         if not 2 <= levels <= GREYS[variant]:
             raise ValueError(f"levels={levels} must be from 2 to the {GREYS[variant]} greys of {variant}")
-        for name, number in {"train_size": train_size, "val_size": val_size, "test_size": test_size}.items():
-            if number is not None and number < 1:
-                raise ValueError(f"{name}={number} must be at least 1")
+        check_positive(train_size=train_size, val_size=val_size, test_size=test_size)
         self.variant, self.levels, self.root, self.generator_seed = variant, levels, root, generator_seed
         self.sizes, self.side = (train_size, val_size, test_size), SIDES[variant]
 

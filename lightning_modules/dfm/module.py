@@ -272,14 +272,13 @@ class DiscreteFlowModule(LightningModule):
             self.log_dict({f"test/held_out/{name}": value for name, value in held_out.items()})
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        steps = self.trainer.max_steps
         return adamw(
             self.parameters(),
             self.lr,
             self.weight_decay,
-            warmup_steps=round(self.warmup_share * max(steps, 0)),
+            warmup_share=self.warmup_share,
             min_lr_ratio=self.min_lr_ratio,
-            max_steps=steps,
+            max_steps=self.trainer.max_steps,
             max_epochs=self.trainer.max_epochs,
             decay_vectors=False,
         )

@@ -265,14 +265,13 @@ class RoutedModule(LightningModule, ABC):
         self.log_dict({"test/train_active": trained, "test/flops_matched": float(flops_matched(self.target, trained, active))})
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        steps = self.trainer.max_steps
         return adamw(
             self.parameters(),
             self.lr,
             self.weight_decay,
-            warmup_steps=round(self.warmup_share * max(steps, 0)),
+            warmup_share=self.warmup_share,
             min_lr_ratio=0.1,
-            max_steps=steps,
+            max_steps=self.trainer.max_steps,
             max_epochs=self.trainer.max_epochs,
             betas=(0.9, 0.95),
             decay_vectors=False,

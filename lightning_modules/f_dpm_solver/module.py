@@ -101,14 +101,13 @@ class DiffusionModule(SamplerModule):
         self._evaluate(batch, "test")
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        steps = self.trainer.max_steps
         return adamw(
             self.parameters(),
             self.lr,
             self.weight_decay,
-            warmup_steps=round(self.warmup_share * max(steps, 0)),
+            warmup_share=self.warmup_share,
             min_lr_ratio=0.01,
-            max_steps=steps,
+            max_steps=self.trainer.max_steps,
             max_epochs=self.trainer.max_epochs,
             decay_vectors=False,
         )

@@ -48,6 +48,13 @@ def test_the_cosine_begins_after_the_warm_up():
         shares(1, warmup_steps=4, min_lr_ratio=0.2, max_epochs=3)
 
 
+def test_the_warm_up_may_be_a_share_of_the_steps():
+    assert shares(12, warmup_share=0.25, min_lr_ratio=0.2, max_steps=12) == shares(
+        12, warmup_steps=3, min_lr_ratio=0.2, max_steps=12
+    )
+    assert shares(3, warmup_share=0.25, max_epochs=3) == [1, 1, 1]
+
+
 def test_vectors_may_be_spared_from_decay():
     matrix, vector, fixed = nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2), False)
     optimizer = adamw([matrix, vector, fixed], 0.1, 0.5, decay_vectors=False)["optimizer"]
